@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help venv demo test lint check bench bench-peers clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
+
+$(STAMP): pyproject.toml requirements-dev.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements-dev.txt -e '.[demo,pandas]' -r requirements-dev.txt
+	@touch $@
+
+venv: $(STAMP)  ## the development environment in .venv
+
+demo: $(STAMP)  ## train a small network on handwritten digits with two workers
+	$(BIN)/python examples/digits.py
+
+test: $(STAMP)  ## the test suite
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## style, types and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## everything that must be green
+
+bench: $(STAMP)  ## speed of this machine, as ratios against the peers that are installed
+	$(BIN)/python -m benchmarks
+
+bench-peers: ## a second environment with the peers, for make bench
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c requirements-dev.txt torch numpy pandas 'ray[train]==2.60.0'
+
+clean:  ## remove what the targets above made
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results

@@ -1,0 +1,74 @@
+"""shoal trains one function on many workers and searches hyperparameters with the same workers.
+
+The usual imports are ``from shoal import train`` and ``from shoal.train.torch import TorchTrainer``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shoal._version import __version__
+
+if TYPE_CHECKING:
+    from shoal import abc as abc
+    from shoal import errors as errors
+    from shoal import train as train
+
+__all__ = ["__version__", "abc", "errors", "init", "is_initialized", "shutdown", "train"]
+
+_MODULES = frozenset({"abc", "engines", "errors", "testing", "train"})
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    local_mode: bool = False,
+) -> None:
+    """Choose where workers run. Optional: without it they run on this machine.
+
+    Parameters
+    ----------
+    address : str, optional
+        The name of an engine: ``"local"``, ``"inline"`` or ``"launched"``. By default ``launched`` under a launcher
+        such as torchrun, else ``local``.
+    num_cpus, num_gpus : float, optional
+        How much of this machine the local engine may give out. By default all that this process may use.
+    resources : mapping of str to float, optional
+        Custom resources of this machine, such as ``{"license": 2}``, for ``ScalingConfig(resources_per_worker=...)``.
+    local_mode : bool
+        Run every training function in the calling process, for a debugger.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> shoal.init(num_cpus=4, resources={"license": 2})
+    >>> shoal.shutdown()
+    """
+    from shoal._runtime import context
+
+    context.init(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, local_mode=local_mode)
+
+
+def shutdown() -> None:
+    """End every process that shoal keeps on this machine for the next ``fit()``. The next one starts them again."""
+    from shoal._runtime import context
+
+    context.shutdown()
+
+
+def is_initialized() -> bool:
+    """Whether an engine was chosen by :func:`init` or by a first ``fit()``."""
+    from shoal._runtime import context
+
+    return context.is_initialized()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"shoal.{name}")
+    raise AttributeError(f"module 'shoal' has no attribute {name!r}")

@@ -1,0 +1,86 @@
+"""What can happen to a run. Frozen; each says which attempt it belongs to, so that an older one's are dropped."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal._core.messages import ExitInfo, FromWorker
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of every event."""
+
+
+class Begin(Event, frozen=True, kw_only=True):
+    """The first event of every run; ``wall`` is the time of day (seconds since the epoch) at that moment."""
+
+    wall: float
+
+
+class HostSlots(msgspec.Struct, frozen=True, kw_only=True):
+    """Room for ``count`` workers on one host; ``devices`` has each one's accelerators, as their visibility variable names them."""
+
+    host: str
+    hostname: str
+    count: int
+    devices: tuple[tuple[str, ...], ...] = ()
+
+
+class Acquired(Event, frozen=True, kw_only=True):
+    """The engine gave room for a whole group."""
+
+    slots: tuple[HostSlots, ...]
+
+
+class Infeasible(Event, frozen=True, kw_only=True):
+    """The engine can never give what was asked for."""
+
+    reason: str
+
+
+class Heard(Event, frozen=True, kw_only=True):
+    """A worker said something."""
+
+    attempt: int
+    rank: int
+    message: FromWorker
+
+
+class Exited(Event, frozen=True, kw_only=True):
+    """A worker's process is gone."""
+
+    attempt: int
+    rank: int
+    exit: ExitInfo
+
+
+class HostLost(Event, frozen=True, kw_only=True):
+    """A machine, or the host program on it, is gone with all its workers."""
+
+    host: str
+    reason: str
+
+
+class CommitDone(Event, frozen=True, kw_only=True):
+    """A checkpoint is visible under its final name."""
+
+    n: int
+
+
+class StorageFailed(Event, frozen=True, kw_only=True):
+    """The run's own files could not be written."""
+
+    reason: str
+
+
+class StopAsked(Event, frozen=True, kw_only=True):
+    """Somebody wants the run to stop: at the next report, or (``kill``) now."""
+
+    reason: str
+    kill: bool = False
+
+
+class TimerFired(Event, frozen=True, kw_only=True):
+    """A timer set by the run has come."""
+
+    name: str

@@ -1,0 +1,113 @@
+"""What ended a worker, which of several failures is the cause, and whether the run may try again."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal._core.messages import ErrorInfo, ExitInfo
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of one attempt that did not finish, in the order in which it became known.
+
+    Exactly one of ``error`` (an exception), ``exit`` (the process ended) and ``lost`` (its machine is gone) is set;
+    ``consequence`` is true where shoal itself ended the worker because of another failure.
+    """
+
+    attempt: int
+    rank: int
+    host: str
+    report: int
+    error: ErrorInfo | None = None
+    exit: ExitInfo | None = None
+    lost: str = ""
+    consequence: bool = False
+
+
+class FailurePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the group may be started again after a failure; -1 is without end."""
+
+    max_failures: int = 0
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """Try again."""
+
+
+class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Do not try again."""
+
+    reason: str
+
+
+# What the other side of a broken collective says. An exception like this is a cause only where there is no other.
+_COLLECTIVE = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused)|closed by peer|broken pipe|socket timeout|nccl|gloo|"
+    r"store.*(?:timed? ?out|closed)|process ?group|distbackend|distnetwork|will never join|timed out.*collective",
+    re.IGNORECASE,
+)
+
+
+def looks_like_a_consequence(failure: Failure) -> bool:
+    """Whether a failure is what a rank shows when another rank disappeared from a collective."""
+    if failure.consequence:
+        return True
+    return failure.error is not None and bool(_COLLECTIVE.search(f"{failure.error.type}: {failure.error.message}"))
+
+
+def by_cause(failures: Sequence[Failure]) -> list[Failure]:
+    """Return the failures with the root cause first: causes before consequences, each in order of arrival."""
+    return sorted(failures, key=lambda f: (f.consequence, looks_like_a_consequence(f)))
+
+
+def decide(policy: FailurePolicy, failures_so_far: int) -> Restart | GiveUp:
+    """Decide what follows the ``failures_so_far``-th failure of the group."""
+    if policy.max_failures < 0 or failures_so_far <= policy.max_failures:
+        return Restart()
+    if policy.max_failures == 0:
+        return GiveUp(reason="max_failures is 0, so the run is not started again")
+    return GiveUp(reason=f"that was failure {failures_so_far}, and max_failures is {policy.max_failures}")
+
+
+def describe_exit(exit: ExitInfo) -> str:
+    """Say how a process ended, in words that need no manual."""
+    memory = f", peak memory {human_bytes(exit.peak_memory)}" if exit.peak_memory else ""
+    if exit.out_of_memory:
+        return f"was killed by the kernel because memory ran out (SIGKILL, pid {exit.pid}{memory})"
+    if exit.signal is not None:
+        try:
+            name = signal.Signals(exit.signal).name
+        except ValueError:
+            name = f"signal {exit.signal}"
+        hint = {"SIGSEGV": ", a crash in native code", "SIGBUS": ", often a full /dev/shm", "SIGABRT": ", an abort"}
+        return f"was ended by {name}{hint.get(name, '')} (pid {exit.pid}{memory})"
+    return (
+        f"ended with exit code {exit.code} before its function returned: os._exit(), or native code that exits "
+        f"(pid {exit.pid}{memory})"
+    )
+
+
+def headline(failure: Failure) -> str:
+    """Say in one line what happened to whom."""
+    who = f"rank {failure.rank} on {failure.host}"
+    if failure.consequence:
+        return f"{who} was ended by shoal after the failure"
+    if failure.error is not None:
+        first_line = failure.error.message.strip().split("\n", 1)[0]
+        return f"{who} raised {failure.error.type}" + (f": {first_line}" if first_line else "")
+    if failure.exit is not None:
+        return f"{who} {describe_exit(failure.exit)}"
+    return f"{who} was lost: {failure.lost}"
+
+
+def human_bytes(n: float) -> str:
+    """Return a size as people read it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"

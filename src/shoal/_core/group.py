@@ -1,0 +1,111 @@
+"""The workers of one attempt: how far each has come, what ended it, what they gather from each other."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from shoal._core.assembly import Assembly
+from shoal._core.commands import Placement
+from shoal._core.failure import Failure
+from shoal._core.messages import ErrorInfo, ExitInfo, Gathered, Offer
+
+
+class Phase(enum.StrEnum):
+    """How far a worker has come."""
+
+    STARTING = "starting"
+    SETTING_UP = "setting up"
+    TRAINING = "training"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Worker:
+    """One rank of an attempt. ``gone`` is true once its process is reaped."""
+
+    def __init__(self, placement: Placement):
+        self.placement = placement
+        self.rank = placement.ranks.world_rank
+        self.phase = Phase.STARTING
+        self.gone = False
+        self.killed = False
+        self.stopped = False
+
+    @property
+    def over(self) -> bool:
+        """Whether its function has ended, well or not."""
+        return self.phase in {Phase.FINISHED, Phase.FAILED}
+
+
+class Group:
+    """All workers of one attempt, which began from the checkpoint of report ``start``."""
+
+    def __init__(self, attempt: int, placements: Iterable[Placement], start: int):
+        self.attempt = attempt
+        self.start = start
+        self.workers = [Worker(placement) for placement in placements]
+        self.assembly = Assembly(attempt, len(self.workers), start)
+        self.failures: list[Failure] = []
+        self._gatherings: dict[str, dict[int, bytes]] = {}
+
+    @property
+    def gone(self) -> bool:
+        """Whether every process is reaped."""
+        return all(worker.gone for worker in self.workers)
+
+    def every(self, phase: Phase) -> bool:
+        """Whether all workers are in this phase."""
+        return all(worker.phase is phase for worker in self.workers)
+
+    def alive(self) -> list[Worker]:
+        """Return the workers whose process is not known to be gone."""
+        return [worker for worker in self.workers if not worker.gone]
+
+    def phases(self) -> dict[int, str]:
+        """Return each rank's phase, for people."""
+        return {worker.rank: worker.phase.value for worker in self.workers}
+
+    def reports(self) -> list[int]:
+        """Return the number of each rank's last report."""
+        return [self.assembly.delivered(worker.rank) for worker in self.workers]
+
+    def fail(
+        self, worker: Worker, *, error: ErrorInfo | None = None, exit: ExitInfo | None = None, lost: str = ""
+    ) -> Failure:
+        """Record what ended a worker before it finished."""
+        worker.phase = Phase.FAILED
+        failure = Failure(
+            attempt=self.attempt,
+            rank=worker.rank,
+            host=worker.placement.hostname,
+            report=self.assembly.delivered(worker.rank),
+            error=error,
+            exit=exit,
+            lost=lost,
+            consequence=worker.killed and error is None,
+        )
+        self.failures.append(failure)
+        return failure
+
+    def offer(self, rank: int, offer: Offer) -> dict[int, Gathered]:
+        """Take one rank's part of a gathering and return what to tell which ranks now."""
+        parts = self._gatherings.setdefault(offer.key, {})
+        parts[rank] = offer.data
+        if len(parts) == len(self.workers):
+            del self._gatherings[offer.key]
+            everything = Gathered(key=offer.key, data=[parts[r] for r in range(len(self.workers))])
+            return dict.fromkeys(range(len(self.workers)), everything)
+        return self.broken_gatherings()
+
+    def broken_gatherings(self) -> dict[int, Gathered]:
+        """Return what to tell ranks that wait for one that has finished and so will never join them."""
+        finished = {worker.rank for worker in self.workers if worker.phase is Phase.FINISHED}
+        told: dict[int, Gathered] = {}
+        for key, parts in list(self._gatherings.items()):
+            missing = sorted(finished - set(parts))
+            if missing:
+                error = f"rank {missing[0]} has finished and will never join {key!r}"
+                told.update({rank: Gathered(key=key, data=[], error=error) for rank in parts})
+                del self._gatherings[key]
+        return told

@@ -1,0 +1,281 @@
+"""What supervisor, hosts and workers say to each other: msgspec structs in msgpack, never a pickle.
+
+Values that only the user's code understands (the training function, the value it returns, its exception) travel as
+opaque bytes inside these structs and are rebuilt only by the process that was asked to run or to return them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=True):
+    """The root of every message."""
+
+
+# ---- data inside messages -------------------------------------------------------------------------------------------
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One file of a checkpoint: its path relative to the checkpoint, size in bytes, and digest (``algorithm:hex``)."""
+
+    path: str
+    size: int
+    digest: str = ""
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception as text, and as a pickle where it has one. ``pickled`` is rebuilt by ``fit()`` alone."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    pickled: bytes | None = None
+
+
+class ExitInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process ended: an exit code or a signal, its peak memory in bytes, whether the kernel ran out of memory."""
+
+    pid: int
+    code: int | None = None
+    signal: int | None = None
+    peak_memory: int = 0
+    out_of_memory: bool = False
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of one worker in its group."""
+
+    world_rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a supervisor listens. ``token`` is the run's secret; the CURVE keys are empty on a private unix socket."""
+
+    address: str
+    token: str
+    server_key: str = ""
+    client_public: str = ""
+    client_secret: str = ""
+
+
+class Boot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's process is given at its start: whom to ask for its task, who it is, its scratch directory."""
+
+    endpoint: Endpoint
+    run_id: str
+    attempt: int
+    rank: int
+    scratch: str
+
+
+# ---- from a worker --------------------------------------------------------------------------------------------------
+
+
+class WorkerHello(Message, frozen=True, kw_only=True):
+    """The process is there and asks for its task. ``token`` shows that it belongs to this run."""
+
+    token: str
+    pid: int
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """The framework is set up; the user's function starts now."""
+
+
+class Offer(Message, frozen=True, kw_only=True):
+    """This rank's part of a gathering named ``key``; every rank gets everybody's part once the last one has come."""
+
+    key: str
+    data: bytes
+
+
+class Report(Message, frozen=True, kw_only=True):
+    """The ``n``-th report of this rank. ``files`` is ``None`` without a checkpoint."""
+
+    n: int
+    metrics: dict[str, Any]
+    at: float
+    files: list[FileEntry] | None = None
+    name: str | None = None
+
+
+class Stored(Message, frozen=True, kw_only=True):
+    """This rank's part of the checkpoint of report ``n`` is whole in the staging place; or why it never will be."""
+
+    n: int
+    files: list[FileEntry]
+    error: str = ""
+
+
+class Finished(Message, frozen=True, kw_only=True):
+    """The function returned, or left at a stop request. ``leftovers`` names threads that still run."""
+
+    value: bytes | None = None
+    stopped: bool = False
+    reports: int = 0
+    leftovers: list[str] = []
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """The function, or the set-up before it, raised."""
+
+    error: ErrorInfo
+
+
+class Left(Message, frozen=True, kw_only=True):
+    """A worker that has no process of its own is done; where there is a process, its exit says this."""
+
+
+class Stacks(Message, frozen=True, kw_only=True):
+    """The stack of every thread of this worker, as text."""
+
+    text: str
+
+
+class Alive(Message, frozen=True, kw_only=True):
+    """Sent when there was nothing else to say for a while."""
+
+
+FromWorker = WorkerHello | Ready | Offer | Report | Stored | Finished | Failed | Left | Stacks | Alive
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of one worker in the order in which they were said."""
+
+    messages: list[FromWorker]
+
+
+# ---- to a worker ----------------------------------------------------------------------------------------------------
+
+
+class Setup(Message, frozen=True, kw_only=True):
+    """Everything a worker needs to begin: the task (a cloudpickle), its place, where it starts from."""
+
+    task: bytes
+    ranks: Ranks
+    run_name: str
+    run_path: str
+    trial_id: str
+    attempt: int
+    checkpoint: str | None
+    checkpoint_report: int
+    resources: dict[str, float]
+    metadata: str = "null"
+
+
+class Gathered(Message, frozen=True, kw_only=True):
+    """Everybody's part of the gathering ``key``, by rank; or why it can never be complete."""
+
+    key: str
+    data: list[bytes]
+    error: str = ""
+
+
+class Store(Message, frozen=True, kw_only=True):
+    """Put these files of report ``n`` into ``directory``, which is the staging place of that checkpoint."""
+
+    n: int
+    directory: str
+    files: list[str]
+
+
+class Committed(Message, frozen=True, kw_only=True):
+    """The checkpoint of report ``n`` is whole and visible at ``path``."""
+
+    n: int
+    path: str
+
+
+class StopAt(Message, frozen=True, kw_only=True):
+    """Leave the function at report ``n`` or the first one after it."""
+
+    n: int
+
+
+class Farewell(Message, frozen=True, kw_only=True):
+    """All that the worker said has arrived; it may end."""
+
+
+class DumpStacks(Message, frozen=True, kw_only=True):
+    """Answer with ``Stacks``."""
+
+
+ToWorker = Setup | Gathered | Store | Committed | StopAt | Farewell | DumpStacks
+
+
+# ---- from a host ----------------------------------------------------------------------------------------------------
+
+
+class HostHello(Message, frozen=True, kw_only=True):
+    """A host is there and takes orders from this supervisor.
+
+    ``limit`` is after how many seconds of silence each side takes the other for lost; ``None`` where the death of one
+    is seen by the other at once.
+    """
+
+    token: str
+    hostname: str
+    pid: int
+    limit: float | None = None
+
+
+class WorkerOutput(Message, frozen=True, kw_only=True):
+    """Bytes that a worker wrote to its standard output or error."""
+
+    attempt: int
+    rank: int
+    data: bytes
+
+
+class WorkerExited(Message, frozen=True, kw_only=True):
+    """A worker's process is gone and reaped."""
+
+    attempt: int
+    rank: int
+    exit: ExitInfo
+
+
+class Pulse(Message, frozen=True, kw_only=True):
+    """The host and its workers are alive; the supervisor answers with the same."""
+
+
+FromHost = HostHello | WorkerOutput | WorkerExited | Pulse
+
+
+# ---- to a host ------------------------------------------------------------------------------------------------------
+
+
+class StartWorker(Message, frozen=True, kw_only=True):
+    """Start one worker.
+
+    ``fork`` says whether it may be a fork of the preloaded server or needs a fresh interpreter; ``threads`` is how many
+    threads its libraries may use, 0 for a fair share of the machine.
+    """
+
+    attempt: int
+    rank: int
+    run_id: str
+    environment: dict[str, str]
+    directory: str
+    import_path: list[str]
+    arguments: list[str]
+    preload: list[str]
+    fork: bool
+    threads: int = 0
+
+
+class KillWorkers(Message, frozen=True, kw_only=True):
+    """Send SIGKILL to these ranks of an attempt, and to what they started."""
+
+    attempt: int
+    ranks: list[int]
+
+
+ToHost = StartWorker | KillWorkers | Pulse

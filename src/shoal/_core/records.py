@@ -1,0 +1,123 @@
+"""The records of the journal, and the fold that makes a run's durable state of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from shoal._core.failure import Failure
+from shoal._core.messages import FileEntry
+from shoal._core.retention import CommittedCheckpoint
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=True, omit_defaults=True):
+    """The root of every record. ``at`` is the time of day in seconds since the epoch."""
+
+    at: float = 0.0
+
+
+class AttemptStarted(Record, frozen=True, kw_only=True):
+    """A worker group is started from ``checkpoint`` (a report's number; 0 is the beginning)."""
+
+    attempt: int
+    world_size: int
+    hosts: list[str]
+    checkpoint: int = 0
+
+
+class AttemptEnded(Record, frozen=True, kw_only=True):
+    """The last worker of an attempt is gone."""
+
+    attempt: int
+    reason: str
+    reports: int = 0
+    failures: list[Failure] = []
+
+
+class CheckpointCommitted(Record, frozen=True, kw_only=True):
+    """A checkpoint is whole in its staging place and becomes visible now."""
+
+    n: int
+    attempt: int
+    name: str
+    staging: str
+    metrics: dict[str, Any]
+    files: list[FileEntry]
+
+
+class CheckpointDeleted(Record, frozen=True, kw_only=True):
+    """Retention removes a checkpoint."""
+
+    n: int
+    name: str
+
+
+class RunEnded(Record, frozen=True, kw_only=True):
+    """The run is over."""
+
+    state: str
+    reason: str = ""
+
+
+AnyRecord = AttemptStarted | AttemptEnded | CheckpointCommitted | CheckpointDeleted | RunEnded
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """One attempt in the history of a run."""
+
+    number: int
+    world_size: int
+    started_at: float
+    checkpoint: int
+    ended_at: float | None = None
+    reason: str = ""
+
+
+class History(msgspec.Struct, kw_only=True):
+    """The durable state of a run: what its journal says happened."""
+
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    checkpoints: list[CommittedCheckpoint] = msgspec.field(default_factory=list)
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    group_failures: int = 0
+    ended: RunEnded | None = None
+
+    def apply(self, record: AnyRecord) -> None:
+        """Add one record."""
+        match record:
+            case AttemptStarted():
+                self.ended = None
+                self.attempts.append(
+                    Attempt(
+                        number=record.attempt,
+                        world_size=record.world_size,
+                        started_at=record.at,
+                        checkpoint=record.checkpoint,
+                    )
+                )
+            case AttemptEnded():
+                self._end_attempt(record)
+            case CheckpointCommitted():
+                self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
+                self.checkpoints.append(CommittedCheckpoint(n=record.n, name=record.name, metrics=record.metrics))
+            case CheckpointDeleted():
+                self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
+            case RunEnded():
+                self.ended = record
+
+    def _end_attempt(self, record: AttemptEnded) -> None:
+        self.failures.extend(record.failures)
+        self.group_failures += bool(record.failures)
+        for attempt in self.attempts:
+            if attempt.number == record.attempt:
+                attempt.ended_at, attempt.reason = record.at, record.reason
+
+
+def fold(records: Iterable[AnyRecord]) -> History:
+    """Return the state that these records describe."""
+    history = History()
+    for record in records:
+        history.apply(record)
+    return history

@@ -1,0 +1,63 @@
+"""Which checkpoints are kept, and which is the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+
+class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How many checkpoints are kept, and by which score; without a score the newest are kept."""
+
+    num_to_keep: int | None = None
+    score_attribute: str | None = None
+    score_order: str = "max"
+
+
+class CommittedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that is whole: its report, its directory's name, rank 0's metrics of that report."""
+
+    n: int
+    name: str
+    metrics: dict[str, Any]
+
+
+def lookup(metrics: Mapping[str, Any], key: str) -> Any:
+    """Find a metric by its name, or by a path through nested metrics (``"eval/acc"``); ``None`` where it is missing."""
+    if key in metrics:
+        return metrics[key]
+    head, _, rest = key.partition("/")
+    inner = metrics.get(head)
+    return lookup(inner, rest) if rest and isinstance(inner, Mapping) else None
+
+
+def score(metrics: Mapping[str, Any], attribute: str, order: str) -> float:
+    """Return a score of which more is better; missing, NaN and non-numeric values rank below every number."""
+    value = lookup(metrics, attribute)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        return -math.inf
+    return float(value) if order == "max" else -float(value)
+
+
+def ranked(checkpoints: Sequence[CommittedCheckpoint], policy: CheckpointPolicy) -> list[CommittedCheckpoint]:
+    """Return the checkpoints with the best first; of equals, and without a score, the newest first."""
+    newest_first = sorted(checkpoints, key=lambda c: -c.n)
+    attribute = policy.score_attribute
+    if attribute is None:
+        return newest_first
+    has_value = {c.n: isinstance(lookup(c.metrics, attribute), (int, float)) for c in newest_first}
+    return sorted(
+        newest_first, key=lambda c: (score(c.metrics, attribute, policy.score_order), has_value[c.n]), reverse=True
+    )
+
+
+def superfluous(checkpoints: Sequence[CommittedCheckpoint], policy: CheckpointPolicy) -> list[CommittedCheckpoint]:
+    """Return what may be deleted. The newest is never among it, since a restart begins there."""
+    if policy.num_to_keep is None or not checkpoints:
+        return []
+    keep = {c.n for c in ranked(checkpoints, policy)[: policy.num_to_keep]}
+    keep.add(max(c.n for c in checkpoints))
+    return [c for c in checkpoints if c.n not in keep]

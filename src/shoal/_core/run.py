@@ -1,0 +1,496 @@
+"""The life of one run, decided without I/O: ``handle(event, now)`` returns the commands to carry out, in order."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal._core import commands as do
+from shoal._core import events as on
+from shoal._core.failure import Failure, FailurePolicy, Restart, by_cause, decide, headline, looks_like_a_consequence
+from shoal._core.group import Group, Phase, Worker
+from shoal._core.messages import (
+    Alive,
+    Committed,
+    Failed,
+    Farewell,
+    Finished,
+    FromWorker,
+    Left,
+    Offer,
+    Ready,
+    Report,
+    Stacks,
+    StopAt,
+    Store,
+    Stored,
+    WorkerHello,
+)
+from shoal._core.records import (
+    AnyRecord,
+    AttemptEnded,
+    AttemptStarted,
+    CheckpointCommitted,
+    CheckpointDeleted,
+    History,
+    RunEnded,
+)
+from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, superfluous
+from shoal._core.scaling import GroupRequest, place
+from shoal._core.states import RunState, Step, next_state
+
+# How long, in seconds, the other ranks may still say what they saw after a failure. A broken collective is answered
+# by everyone at once, and its cause may be the last to arrive; a process that died or raised is a cause by itself.
+GRACE_AFTER_BROKEN_COLLECTIVE = 0.5
+GRACE_AFTER_EXCEPTION = 0.1
+GRACE_AFTER_DEATH = 0.0
+# How long ranks may go on after the first one left at a stop request; one may wait for it in a collective.
+GRACE_AFTER_STOP = 3.0
+SLOW_START = 30.0
+HELD_FILES = 5.0
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of a run, as far as decisions depend on it."""
+
+    request: GroupRequest
+    failure: FailurePolicy = FailurePolicy()
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    start_checkpoint: str | None = None
+
+
+class Run:
+    """One ``fit()`` as a state machine.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        What was asked.
+    history : History, optional
+        What an earlier driver's journal says; empty for a new run.
+    """
+
+    def __init__(self, spec: RunSpec, history: History | None = None):
+        self.spec = spec
+        self.history = history or History()
+        self.state = RunState.PENDING
+        self.group: Group | None = None
+        self.last_row: dict[str, Any] = {}
+        self._slots: tuple[on.HostSlots, ...] = ()
+        self._stop: on.StopAsked | None = None
+        self._broken_storage = ""
+        self._host_lost = False
+        self._value: bytes | None = None
+        self._committing: set[int] = set()
+        self._wall_offset = 0.0
+        self._now = 0.0
+        self._grace_until = math.inf
+        self._story: deque[str] = deque(maxlen=100)
+        self._commands: list[do.Command] = []
+        self._handlers: dict[type[on.Event], Callable[[Any], None]] = {
+            on.Begin: self._begin,
+            on.Acquired: self._acquired,
+            on.Infeasible: self._infeasible,
+            on.Heard: self._heard,
+            on.Exited: self._exited,
+            on.HostLost: self._lost,
+            on.CommitDone: self._commit_done,
+            on.StorageFailed: self._storage_failed,
+            on.StopAsked: self._stop_asked,
+            on.TimerFired: self._timer,
+        }
+        self._listeners: dict[type[FromWorker], Callable[[Group, Worker, Any], None]] = {
+            WorkerHello: self._hello,
+            Ready: self._ready,
+            Offer: self._offer,
+            Report: self._report,
+            Stored: self._stored,
+            Finished: self._finished,
+            Failed: self._failed,
+            Left: self._left,
+        }
+
+    def handle(self, event: on.Event, now: float) -> list[do.Command]:
+        """Take one event at the time ``now`` (seconds of a clock that never goes back) and say what to do."""
+        if self.state.final:
+            return []
+        self._now = now
+        self._commands = []
+        if not (isinstance(event, on.Heard) and isinstance(event.message, (Report, Alive))):
+            self._story.append(f"{now:.3f} {self.state} {_brief(event)}")
+        self._handlers[type(event)](event)
+        return self._commands
+
+    # ---- the life of the run ----------------------------------------------------------------------------------------
+
+    def _begin(self, event: on.Begin) -> None:
+        self._wall_offset = event.wall - self._now
+        self._emit(do.Acquire())
+        self._notify()
+
+    def _acquired(self, event: on.Acquired) -> None:
+        self._slots = event.slots
+        self._start_attempt()
+
+    def _infeasible(self, event: on.Infeasible) -> None:
+        self._give_up(event.reason)
+
+    def _start_attempt(self) -> None:
+        self._step(Step.ACQUIRED)
+        self._grace_until = math.inf
+        number = self.history.attempts[-1].number + 1 if self.history.attempts else 1
+        latest = self._latest()
+        self.group = Group(number, place(self._slots), latest.n if latest else 0)
+        hosts = [worker.placement.hostname for worker in self.group.workers]
+        self._persist(
+            AttemptStarted(attempt=number, world_size=len(hosts), hosts=hosts, checkpoint=self.group.start)
+        )
+        placements = tuple(worker.placement for worker in self.group.workers)
+        self._emit(do.StartWorkers(attempt=number, workers=placements))
+        self._emit(do.SetTimer(name=f"start:{number}", at=self._now + SLOW_START))
+        self._notify()
+
+    def _end(self, grace: float) -> None:
+        """Let the attempt end: who has finished may go, the rest is killed after ``grace`` seconds."""
+        group = self._current()
+        if self.state is not RunState.ENDING:
+            self._step(Step.ENDING)
+        for worker in group.alive():
+            if worker.phase is Phase.FINISHED:
+                self._tell(worker.rank, Farewell())
+        self._grace(group, grace)
+        self._notify()
+
+    def _grace(self, group: Group, seconds: float) -> None:
+        """Kill what is left of the group after this time, or earlier where that was said before."""
+        if self._now + seconds < self._grace_until:
+            self._grace_until = self._now + seconds
+            self._emit(do.SetTimer(name=f"grace:{group.attempt}", at=self._grace_until))
+
+    def _conclude(self) -> None:
+        """Every worker is gone: decide what follows."""
+        group = self._current()
+        self._emit(do.Discard(attempt=group.attempt))
+        failures = by_cause(group.failures)
+        causes = [failure for failure in failures if not looks_like_a_consequence(failure)]
+        if self._broken_storage:
+            self._record_end(group, self._broken_storage, failures)
+            self._give_up(self._broken_storage)
+        elif self._stop and (self._stop.kill or not causes) and not group.every(Phase.FINISHED):
+            self._record_end(group, self._stop.reason, [])
+            self._finish(Step.STOP, self._stop.reason)
+        elif not failures:
+            stopped = any(worker.stopped for worker in group.workers)
+            reason = self._stop.reason if self._stop and stopped else ""
+            self._record_end(group, reason or "finished", [])
+            self._finish(Step.STOP if stopped else Step.COMPLETE, reason)
+        else:
+            self._conclude_failure(group, failures)
+
+    def _conclude_failure(self, group: Group, failures: list[Failure]) -> None:
+        self._record_end(group, headline(failures[0]), failures)
+        verdict = decide(self.spec.failure, self.history.group_failures)
+        if self._stop:
+            self._give_up(f"the run was asked to stop ({self._stop.reason})", failures)
+        elif not isinstance(verdict, Restart):
+            self._give_up(verdict.reason, failures)
+        else:
+            latest = self._latest()
+            origin = f"checkpoint {latest.name}" if latest else "the beginning"
+            self._say(f"{headline(failures[0])}; starting again from {origin}", "warning")
+            self._step(Step.RESTART)
+            if self._host_lost:
+                self._host_lost = False
+                self._emit(do.Release())
+                self._emit(do.Acquire())
+                self._notify()
+            else:
+                self._start_attempt()
+
+    def _record_end(self, group: Group, reason: str, failures: list[Failure]) -> None:
+        self._persist(
+            AttemptEnded(attempt=group.attempt, reason=reason, reports=max(group.reports()), failures=failures)
+        )
+
+    def _give_up(self, reason: str, failures: list[Failure] | None = None) -> None:
+        self._finish(Step.GIVE_UP, reason, failures or [])
+
+    def _finish(self, step: Step, reason: str, failures: list[Failure] | None = None) -> None:
+        self._step(step)
+        self._persist(RunEnded(state=self.state.value, reason=reason))
+        self._emit(do.Release())
+        self._notify()
+        self._emit(
+            do.Finish(state=self.state, failures=tuple(failures or ()), reason=reason, value=self._value)
+        )
+
+    # ---- what workers say -------------------------------------------------------------------------------------------
+
+    def _heard(self, event: on.Heard) -> None:
+        group = self.group
+        if group is None or event.attempt != group.attempt or not 0 <= event.rank < len(group.workers):
+            return
+        listener = self._listeners.get(type(event.message))
+        if listener:
+            listener(group, group.workers[event.rank], event.message)
+
+    def _hello(self, group: Group, worker: Worker, message: WorkerHello) -> None:
+        if worker.phase is not Phase.STARTING or self.state is RunState.ENDING:
+            return
+        worker.phase = Phase.SETTING_UP
+        latest = self._latest()
+        self._emit(
+            do.SetUp(
+                attempt=group.attempt,
+                ranks=worker.placement.ranks,
+                checkpoint=latest.name if latest else self.spec.start_checkpoint,
+                checkpoint_report=group.start,
+            )
+        )
+
+    def _ready(self, group: Group, worker: Worker, message: Ready) -> None:
+        if worker.phase is not Phase.SETTING_UP:
+            return
+        worker.phase = Phase.TRAINING
+        if self.state is RunState.STARTING and not any(
+            w.phase in {Phase.STARTING, Phase.SETTING_UP} for w in group.workers
+        ):
+            self._step(Step.READY)
+            if self._stop:
+                self._ask_workers_to_stop(group)
+        self._notify()
+
+    def _offer(self, group: Group, worker: Worker, message: Offer) -> None:
+        for rank, answer in group.offer(worker.rank, message).items():
+            self._tell(rank, answer)
+
+    def _report(self, group: Group, worker: Worker, message: Report) -> None:
+        if message.n <= group.assembly.delivered(worker.rank):
+            return
+        group.assembly.report(worker.rank, message)
+        if worker.rank == 0:
+            self.last_row = {
+                **message.metrics,
+                "training_iteration": message.n,
+                "timestamp": message.at,
+                "time_total_s": message.at - self.history.attempts[0].started_at,
+                "attempt": group.attempt,
+            }
+            self._emit(do.WriteRow(row=self.last_row))
+        self._assemble(group)
+        if message.files is not None and group.assembly.waiting():
+            self._emit(do.SetTimer(name=f"held:{group.attempt}:{message.n}", at=self._now + HELD_FILES))
+
+    def _stored(self, group: Group, worker: Worker, message: Stored) -> None:
+        if message.error:
+            self._say(f"the checkpoint of report {message.n} was not stored: {message.error}", "warning")
+        group.assembly.stored(worker.rank, message)
+        self._assemble(group)
+
+    def _assemble(self, group: Group) -> None:
+        for given in group.assembly.assignments():
+            self._tell(given.rank, Store(n=given.n, directory=given.staging, files=given.files))
+        for whole in group.assembly.whole():
+            self._committing.add(whole.n)
+            self._persist(
+                CheckpointCommitted(
+                    n=whole.n,
+                    attempt=group.attempt,
+                    name=whole.name,
+                    staging=whole.staging,
+                    metrics=whole.metrics,
+                    files=list(whole.files),
+                )
+            )
+            self._emit(do.Commit(n=whole.n, staging=whole.staging, name=whole.name, files=whole.files))
+
+    def _finished(self, group: Group, worker: Worker, message: Finished) -> None:
+        if worker.over:
+            return
+        worker.phase = Phase.FINISHED
+        worker.stopped = message.stopped
+        if worker.rank == 0:
+            self._value = message.value
+        if message.leftovers:
+            threads = ", ".join(message.leftovers)
+            self._say(f"rank {worker.rank} left threads running, which end now: {threads}", "warning")
+        group.assembly.close(worker.rank)
+        self._assemble(group)
+        for rank, answer in group.broken_gatherings().items():
+            self._tell(rank, answer)
+        if all(w.over for w in group.workers):
+            self._warn_of_uneven_reports(group)
+            self._end(GRACE_AFTER_STOP)
+        elif message.stopped:
+            self._grace(group, GRACE_AFTER_STOP)
+        self._notify()
+
+    def _warn_of_uneven_reports(self, group: Group) -> None:
+        counts = [n - group.start for n in group.reports()]
+        if not self._stop and group.every(Phase.FINISHED) and len(set(counts)) > 1:
+            told = ", ".join(f"rank {rank}: {count}" for rank, count in enumerate(counts[:16]))
+            self._say(f"the ranks reported a different number of times ({told}); rank 0's reports count", "warning")
+
+    def _failed(self, group: Group, worker: Worker, message: Failed) -> None:
+        if worker.over:
+            return
+        failure = group.fail(worker, error=message.error)
+        self._tell(worker.rank, Farewell())
+        broken = looks_like_a_consequence(failure)
+        self._end(GRACE_AFTER_BROKEN_COLLECTIVE if broken else GRACE_AFTER_EXCEPTION)
+
+    def _left(self, group: Group, worker: Worker, message: Left) -> None:
+        self._gone(group, worker)
+
+    # ---- what happens to processes, machines and storage ------------------------------------------------------------
+
+    def _exited(self, event: on.Exited) -> None:
+        group = self.group
+        if group is None or event.attempt != group.attempt or group.workers[event.rank].gone:
+            return
+        worker = group.workers[event.rank]
+        if not worker.over:
+            group.fail(worker, exit=event.exit)
+            worker.gone = True
+            self._end(GRACE_AFTER_DEATH)
+        self._gone(group, worker)
+
+    def _gone(self, group: Group, worker: Worker) -> None:
+        worker.gone = True
+        if group.gone and not self._committing:
+            self._conclude()
+
+    def _lost(self, event: on.HostLost) -> None:
+        group = self.group
+        if group is None:
+            return
+        there = [worker for worker in group.alive() if worker.placement.host == event.host]
+        if not there:
+            return
+        self._host_lost = True
+        for worker in there:
+            if not worker.over:
+                group.fail(worker, lost=event.reason)
+            worker.gone = True
+        self._end(GRACE_AFTER_DEATH)
+        if group.gone and not self._committing:
+            self._conclude()
+
+    def _commit_done(self, event: on.CommitDone) -> None:
+        self._committing.discard(event.n)
+        committed = next((c for c in self.history.checkpoints if c.n == event.n), None)
+        group = self._current()
+        if committed:
+            for worker in group.alive():
+                self._tell(worker.rank, Committed(n=committed.n, path=committed.name))
+        for old in superfluous(self.history.checkpoints, self.spec.checkpoint):
+            self._persist(CheckpointDeleted(n=old.n, name=old.name))
+            self._emit(do.DeleteCheckpoint(name=old.name))
+        if group.gone and not self._committing:
+            self._conclude()
+
+    def _storage_failed(self, event: on.StorageFailed) -> None:
+        if self._broken_storage:
+            return
+        self._broken_storage = event.reason
+        self._committing.clear()
+        if self.group is None or self.group.gone:
+            self._give_up(event.reason)
+        else:
+            self._kill_all(self.group)
+
+    def _stop_asked(self, event: on.StopAsked) -> None:
+        if self._stop and not event.kill:
+            return
+        self._stop = event
+        group = self.group
+        if group is None or group.gone:
+            self._finish(Step.STOP, event.reason)
+        elif event.kill or self.state is RunState.STARTING:
+            self._kill_all(group)
+        elif self.state is RunState.RUNNING:
+            self._ask_workers_to_stop(group)
+
+    def _ask_workers_to_stop(self, group: Group) -> None:
+        """Stop all ranks at one report: the first that none of them has reached, as far as is known here."""
+        n = max(group.reports()) + 1
+        for worker in group.alive():
+            self._tell(worker.rank, StopAt(n=n))
+
+    def _kill_all(self, group: Group) -> None:
+        if self.state is not RunState.ENDING:
+            self._step(Step.ENDING)
+        self._kill(group)
+
+    def _kill(self, group: Group) -> None:
+        alive = group.alive()
+        for worker in alive:
+            worker.killed = worker.killed or not worker.over
+        if alive:
+            self._emit(do.Kill(attempt=group.attempt, ranks=tuple(worker.rank for worker in alive)))
+
+    def _timer(self, event: on.TimerFired) -> None:
+        kind, _, rest = event.name.partition(":")
+        group = self.group
+        if group is None or rest.partition(":")[0] != str(group.attempt):
+            return
+        if kind == "grace":
+            self._kill_all(group)
+        elif kind == "start" and self.state is RunState.STARTING:
+            phases = ", ".join(f"rank {rank}: {phase}" for rank, phase in group.phases().items())
+            self._say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
+        elif kind == "held":
+            self._release_held_files(group, int(rest.partition(":")[2]))
+
+    def _release_held_files(self, group: Group, n: int) -> None:
+        ranks = group.assembly.waiting().get(n)
+        if ranks:
+            self._say(f"rank {ranks[0]} has a checkpoint in report {n} that lower ranks have not reached", "warning")
+            group.assembly.hurry(n)
+            self._assemble(group)
+
+    # ---- small things -----------------------------------------------------------------------------------------------
+
+    def _current(self) -> Group:
+        if self.group is None:
+            raise AssertionError("no attempt was started yet: " + "\n".join(self._story))
+        return self.group
+
+    def _latest(self) -> CommittedCheckpoint | None:
+        return max(self.history.checkpoints, key=lambda c: c.n, default=None)
+
+    def _step(self, step: Step) -> None:
+        self.state = next_state(self.state, step, list(self._story))
+
+    def _emit(self, command: do.Command) -> None:
+        self._commands.append(command)
+
+    def _persist(self, record: AnyRecord) -> None:
+        dated = msgspec.structs.replace(record, at=self._now + self._wall_offset)
+        self.history.apply(dated)
+        self._emit(do.Persist(record=dated))
+
+    def _tell(self, rank: int, message: Any) -> None:
+        self._emit(do.Tell(attempt=self._current().attempt, rank=rank, message=message))
+
+    def _say(self, text: str, level: str = "info") -> None:
+        self._emit(do.Say(text=text, level=level))
+
+    def _notify(self) -> None:
+        group = self.group
+        self._emit(
+            do.Notify(
+                state=self.state,
+                attempt=group.attempt if group else 0,
+                workers=group.phases() if group else {},
+            )
+        )
+
+
+def _brief(event: on.Event) -> str:
+    text = repr(event)
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,0 +1,27 @@
+"""A host: ``python -m shoal._host DIRECTORY PARENT_PID``. Reads an engine's orders, a JSON line each, from its input."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Fork the fork server while there is one thread only, then be the network side."""
+    directory, parent = Path(sys.argv[1]), int(sys.argv[2])
+    network, forks = socket.socketpair()
+    # Both sides need these modules. They start no thread: that takes a zmq context, which only the network side makes.
+    from shoal._host import forks as fork_server
+    from shoal._host import host
+
+    if os.fork() == 0:
+        network.close()
+        fork_server.run(forks)
+    forks.close()
+    host.run(network, directory, parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The one table of plug-ins: kind and name to ``module:Class``, as texts, so that ``import shoal`` stays light."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+PLUGINS: dict[str, dict[str, str]] = {
+    "engine": {
+        "local": "shoal.engines.local:LocalEngine",
+        "inline": "shoal.engines.inline:InlineEngine",
+        "launched": "shoal.engines.launched:LaunchedEngine",
+    },
+    "framework": {
+        "plain": "shoal.train.plain:PlainFramework",
+        "torch": "shoal.train.torch.framework:TorchConfig",
+    },
+}
+
+
+def load(kind: str, name: str) -> Any:
+    """Return the class of a plug-in.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name; the message lists those that are.
+    """
+    try:
+        target = PLUGINS[kind][name]
+    except KeyError:
+        known = ", ".join(sorted(PLUGINS[kind]))
+        raise ValueError(f"there is no {kind} named {name!r}; there are: {known}") from None
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,154 @@
+"""The supervisor's end of every conversation: one ROUTER socket for all hosts and workers of a run.
+
+On one machine it is a unix socket in a private directory; between machines it is TCP with CURVE keys made for the run.
+A peer is heard only after a hello with the run's token.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import zmq
+
+from shoal._core.messages import Batch, Endpoint, FromHost, FromWorker, HostHello, ToHost, ToWorker, WorkerHello
+
+UNIX_PATH_LIMIT = 100  # bytes; the kernel allows 107
+
+
+class HostPeer(NamedTuple):
+    """A host, by its name."""
+
+    host: str
+
+
+class WorkerPeer(NamedTuple):
+    """A worker of one attempt of one run."""
+
+    run_id: str
+    attempt: int
+    rank: int
+
+
+Peer = HostPeer | WorkerPeer
+
+
+def identity(peer: Peer) -> bytes:
+    """Return the name under which a peer connects."""
+    if isinstance(peer, HostPeer):
+        return f"h/{peer.host}".encode()
+    return f"w/{peer.run_id}/{peer.attempt}/{peer.rank}".encode()
+
+
+def peer_of(name: bytes) -> Peer:
+    """Return the peer of an identity; raise ``ValueError`` if it is none of ours."""
+    kind, _, rest = name.decode("utf-8", "replace").partition("/")
+    if kind == "h" and rest:
+        return HostPeer(rest)
+    if kind == "w":
+        run_id, attempt, rank = rest.rsplit("/", 2)
+        return WorkerPeer(run_id, int(attempt), int(rank))
+    raise ValueError(f"not a peer: {name!r}")
+
+
+class Channel:
+    """Listens for hosts and workers. Belongs to one thread, except for :attr:`endpoint`."""
+
+    def __init__(self, host: str | None = None):
+        """Listen on a private unix socket, or on a free TCP port of the address ``host``."""
+        self._context = zmq.Context(1)
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket.setsockopt(zmq.LINGER, 200)
+        self._socket.setsockopt(zmq.SNDHWM, 100_000)
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self.endpoint = self._listen_tcp(host) if host else self._listen_unix()
+        self._known: set[Peer] = set()
+        self._waiting: defaultdict[Peer, list[bytes]] = defaultdict(list)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode_batch = msgspec.msgpack.Decoder(Batch).decode
+        self._decode_host: msgspec.msgpack.Decoder[FromHost] = msgspec.msgpack.Decoder(FromHost)
+
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        """The socket, for a poller."""
+        return self._socket
+
+    def receive(self, limit: int) -> Iterator[tuple[Peer, FromHost | FromWorker]]:
+        """Yield what has arrived, at most ``limit`` frames, without waiting."""
+        for _ in range(limit):
+            try:
+                name, *_, frame = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                peer = peer_of(name)
+                messages = self._decode_batch(frame).messages if isinstance(peer, WorkerPeer) else None
+                heard = messages if messages is not None else [self._decode_host.decode(frame)]
+            except (ValueError, msgspec.DecodeError):
+                continue  # not ours: an unknown peer is not answered
+            for message in heard:
+                if self._is_known(peer, message):
+                    yield peer, message
+
+    def send(self, peer: Peer, message: ToHost | ToWorker) -> None:
+        """Send, or keep until the peer has said hello. A peer that is gone by now is not an error."""
+        frame = self._encode(message)
+        if peer in self._known:
+            self._send(peer, frame)
+        else:
+            self._waiting[peer].append(frame)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+        self._context.term()
+        if self._directory:
+            self._directory.cleanup()
+
+    def _is_known(self, peer: Peer, message: FromHost | FromWorker) -> bool:
+        if isinstance(message, (HostHello, WorkerHello)):
+            if not secrets.compare_digest(message.token, self.endpoint.token):
+                return False
+            self._known.add(peer)
+            for frame in self._waiting.pop(peer, []):
+                self._send(peer, frame)
+        return peer in self._known
+
+    def _send(self, peer: Peer, frame: bytes) -> None:
+        try:
+            self._socket.send_multipart([identity(peer), frame], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+
+    def _listen_unix(self) -> Endpoint:
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) > UNIX_PATH_LIMIT - 20:
+            parent = "/tmp"
+        self._directory = tempfile.TemporaryDirectory(prefix="shoal-", dir=parent, ignore_cleanup_errors=True)
+        address = f"ipc://{Path(self._directory.name, 's')}"
+        self._socket.bind(address)
+        return Endpoint(address=address, token=secrets.token_hex(16))
+
+    def _listen_tcp(self, host: str) -> Endpoint:
+        server_public, server_secret = zmq.curve_keypair()
+        client_public, client_secret = zmq.curve_keypair()
+        self._socket.curve_server = True
+        self._socket.curve_publickey = server_public
+        self._socket.curve_secretkey = server_secret
+        port = self._socket.bind_to_random_port(f"tcp://{host}")
+        return Endpoint(
+            address=f"tcp://{host}:{port}",
+            token=secrets.token_hex(16),
+            server_key=server_public.decode(),
+            client_public=client_public.decode(),
+            client_secret=client_secret.decode(),
+        )

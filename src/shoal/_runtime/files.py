@@ -1,0 +1,34 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal._core import jsonl
+
+
+def open_append(path: Path) -> int:
+    """Open a file of lines for appending, on a fresh line also where a dying process left half of one."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.write(file, b"\n")
+    return file
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write everything, or raise ``OSError``."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(msgspec.json.format(jsonl.encode(value)) + b"\n")
+    os.replace(temporary, path)

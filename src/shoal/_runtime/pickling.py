@@ -1,0 +1,98 @@
+"""The training function as bytes; and where that fails, which variable is to blame."""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+
+from shoal._core.contracts import Framework
+from shoal._core.errors import UnpicklableError
+from shoal._worker.main import Task
+
+DEPTH = 4
+
+
+def pickled_task(function: Callable[..., Any], takes_config: bool, config: dict[str, Any], framework: Framework) -> bytes:
+    """Return what a worker needs to run the function.
+
+    Raises
+    ------
+    UnpicklableError
+        Naming the variable that cannot be sent, and where it is captured.
+    """
+    try:
+        task: bytes = cloudpickle.dumps(Task(function, takes_config, config, framework))
+    except Exception as error:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        culprit = next(_culprits(function, f"the function {name!r}", DEPTH), None) or next(
+            _culprits(config, "train_loop_config", DEPTH), None
+        )
+        what = f"{culprit} cannot be sent to the workers" if culprit else "the task cannot be sent to the workers"
+        raise UnpicklableError(
+            f"{what} ({type(error).__name__}: {error}). Create it inside the training function instead, or pass what "
+            "it is made from (a path, an address, a size) in train_loop_config"
+        ) from error
+    return task
+
+
+def _culprits(value: Any, path: str, depth: int) -> Iterator[str]:
+    """Yield descriptions of the innermost parts of a value that cannot be pickled."""
+    if _picklable(value):
+        return
+    found = False
+    if depth:
+        for part, where in _parts(value, path):
+            for culprit in _culprits(part, where, depth - 1):
+                found = True
+                yield culprit
+    if not found:
+        yield f"{path}, a {type(value).__module__}.{type(value).__qualname__},"
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[Any, str]]:
+    if isinstance(value, types.MethodType):
+        yield value.__self__, f"the object of {path}"
+        yield value.__func__, path
+    elif isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            try:
+                yield cell.cell_contents, f"variable {name!r}, captured from outside by {path}"
+            except ValueError:
+                continue
+        for name in sorted(_global_names(value.__code__)):
+            if name in value.__globals__ and not isinstance(value.__globals__[name], types.ModuleType):
+                yield value.__globals__[name], f"global variable {name!r}, used by {path}"
+        for index, default in enumerate(value.__defaults__ or ()):
+            yield default, f"default argument {index} of {path}"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield inner, f"{path}[{key!r}]"
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for index, inner in enumerate(value):
+            yield inner, f"{path}[{index}]"
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        for name, inner in vars(value).items():
+            yield inner, f"attribute {name!r} of {path}"
+    if hasattr(value, "func") and hasattr(value, "keywords"):  # functools.partial
+        yield value.func, path
+        yield value.keywords, f"the arguments of {path}"
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in {"LOAD_GLOBAL", "LOAD_NAME"}}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _global_names(constant)
+    return names
+
+
+def _picklable(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""What comes before and after the supervisor's loop: the parts of a run put together, and what remains of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal._core import commands as do
+from shoal._core.contracts import Engine
+from shoal._core.failure import Failure
+from shoal._core.job import Job
+from shoal._core.records import History
+from shoal._core.run import Run, RunSpec
+from shoal._core.scaling import oversubscribed
+from shoal._core.states import RunState
+from shoal._runtime import directory
+from shoal._runtime.channel import Channel
+from shoal._runtime.display import make_display
+from shoal._runtime.pickling import pickled_task
+from shoal._runtime.rundir import RunFiles
+from shoal._runtime.supervisor import Parts, Supervisor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended, for the trainer to make a result of."""
+
+    path: Path
+    state: RunState
+    reason: str
+    metrics: dict[str, Any]
+    history: History = field(default_factory=History)
+    value: bytes | None = None
+
+
+@contextmanager
+def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
+    """Check the job, make its directory, listen, and yield the supervisor that will drive it."""
+    task = pickled_task(job.function, job.takes_config, job.config, job.framework)
+    engine.check(job.request)
+    path = directory.create(job.storage_path, job.name)
+    files = RunFiles(path, job.metadata)
+    files.describe(job.asked, printable(job.config))
+    channel = Channel(engine.listen_on)
+    try:
+        parts = Parts(
+            job=job,
+            task=task,
+            run_id=secrets.token_hex(4),
+            engine=engine,
+            channel=channel,
+            files=files,
+            display=make_display(job.verbose, job.show_ranks),
+        )
+        warning = oversubscribed(job.request, job.request.max_workers, engine.total())
+        if warning:
+            parts.display.on_message(warning, "warning")
+        spec = RunSpec(
+            request=job.request, failure=job.failure, checkpoint=job.checkpoint, start_checkpoint=job.start_checkpoint
+        )
+        yield Supervisor(Run(spec), parts)
+    finally:
+        channel.close()
+
+
+def conclude(job: Job, supervisor: Supervisor, end: do.Finish) -> Outcome:
+    """Write ``result.json``, close the run's files, and return what the trainer makes its result of."""
+    machine, files = supervisor.machine, supervisor.files
+    result: dict[str, Any] = {
+        "state": end.state.value,
+        "reason": end.reason,
+        "metrics": machine.last_row,
+        "attempts": [msgspec.to_builtins(attempt) for attempt in machine.history.attempts],
+    }
+    if end.failures:
+        result["failures"] = [msgspec.to_builtins(_readable(failure)) for failure in end.failures]
+    files.conclude(result)
+    return Outcome(
+        path=files.path,
+        state=end.state,
+        reason=end.reason,
+        metrics=machine.last_row,
+        history=machine.history,
+        value=end.value,
+    )
+
+
+def _readable(failure: Failure) -> Failure:
+    if failure.error is None:
+        return failure
+    return msgspec.structs.replace(failure, error=msgspec.structs.replace(failure.error, pickled=None))
+
+
+def printable(value: Any) -> Any:
+    """Return a configuration as plain data: what JSON cannot hold appears as its text."""
+    if isinstance(value, Mapping):
+        return {str(key): printable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [printable(inner) for inner in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return repr(value)

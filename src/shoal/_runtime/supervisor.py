@@ -1,0 +1,317 @@
+"""The supervisor of a run: one loop that turns what arrives into events, and commands into deeds."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from shoal._core import commands as do
+from shoal._core import events as on
+from shoal._core.contracts import Callback, Engine, Lease
+from shoal._core.job import Job
+from shoal._core.messages import (
+    Endpoint,
+    ExitInfo,
+    FromHost,
+    FromWorker,
+    HostHello,
+    KillWorkers,
+    Pulse,
+    Setup,
+    StartWorker,
+    WorkerExited,
+    WorkerOutput,
+)
+from shoal._core.run import Run
+from shoal._runtime.channel import Channel, HostPeer, Peer, WorkerPeer
+from shoal._runtime.display import Display
+from shoal._runtime.environment import worker_environment
+from shoal._runtime.rundir import RunFiles
+
+FRAMES_A_TURN = 200
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a supervisor works with; the driver puts it together."""
+
+    job: Job
+    task: bytes
+    run_id: str
+    engine: Engine
+    channel: Channel
+    files: RunFiles
+    display: Display
+
+
+class Supervisor:
+    """Drives one run from beginning to end in the thread that calls :meth:`run`."""
+
+    def __init__(self, machine: Run, parts: Parts):
+        self._machine = machine
+        self._parts = parts
+        self._channel = parts.channel
+        self._files = parts.files
+        self._callbacks: Sequence[Callback] = (parts.display, *parts.job.callbacks)
+        self._inbox: deque[on.Event] = deque()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._timers: dict[str, float] = {}
+        self._schedule: list[tuple[float, str]] = []
+        self._host_limits: dict[str, tuple[float, float]] = {}
+        self._lease: Lease | None = None
+        self._outcome: do.Finish | None = None
+        self._deeds: dict[type[do.Command], Callable[[Any], None]] = {
+            do.Acquire: self._acquire,
+            do.Release: self._release,
+            do.StartWorkers: self._start_workers,
+            do.SetUp: self._set_up,
+            do.Tell: self._tell,
+            do.Kill: self._kill,
+            do.Persist: self._persist,
+            do.WriteRow: self._write_row,
+            do.Commit: self._commit,
+            do.Discard: self._discard,
+            do.DeleteCheckpoint: self._delete_checkpoint,
+            do.SetTimer: self._set_timer,
+            do.Say: self._say,
+            do.Notify: self._notify,
+            do.Finish: self._finish,
+        }
+
+    @property
+    def machine(self) -> Run:
+        """What decides."""
+        return self._machine
+
+    @property
+    def files(self) -> RunFiles:
+        """The run's directory."""
+        return self._files
+
+    @property
+    def run_id(self) -> str:
+        """The run's identifier."""
+        return self._parts.run_id
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where hosts and workers of this run connect to."""
+        return self._channel.endpoint
+
+    def post(self, event: on.Event) -> None:
+        """Take an event from any thread or signal handler."""
+        self._inbox.append(event)
+        with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed one belongs to a run that is over
+            os.write(self._wake_write, b"x")
+
+    def run(self) -> do.Finish:
+        """Drive the run to its end and return how it ended."""
+        poller = zmq.Poller()
+        poller.register(self._channel.socket, zmq.POLLIN)
+        poller.register(self._wake_read, zmq.POLLIN)
+        try:
+            self._tell_callbacks("on_run_start", self._parts.job.name, str(self._files.path))
+            self._handle(on.Begin(wall=time.time()))
+            while self._outcome is None:
+                self._turn(poller)
+            self._tell_callbacks("on_run_end", self._outcome.state.value, self._outcome.reason)
+            return self._outcome
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+            self._parts.display.close()
+            for descriptor in (self._wake_read, self._wake_write):
+                os.close(descriptor)
+
+    # ---- one turn of the loop -----------------------------------------------------------------------------------------
+
+    def _turn(self, poller: zmq.Poller) -> None:
+        more = False
+        for source, _ in poller.poll(self._patience() * 1000):
+            if source == self._wake_read:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+            else:
+                more = True
+        if more:
+            for peer, message in self._channel.receive(FRAMES_A_TURN):
+                self._hear(peer, message)
+        while self._inbox:
+            self._handle(self._inbox.popleft())
+        self._fire_timers()
+        self._files.guard(self._files.metrics.flush)
+        self._report_broken_storage()
+
+    def _patience(self) -> float:
+        if self._inbox:
+            return 0.0
+        waits = [60.0, self._parts.display.tick()]
+        if self._schedule:
+            waits.append(self._schedule[0][0] - time.monotonic())
+        return max(0.0, min(waits))
+
+    def _handle(self, event: on.Event) -> None:
+        for command in self._machine.handle(event, time.monotonic()):
+            self._deeds[type(command)](command)
+
+    def _fire_timers(self) -> None:
+        now = time.monotonic()
+        while self._schedule and self._schedule[0][0] <= now:
+            at, name = heapq.heappop(self._schedule)
+            if self._timers.get(name) != at:
+                continue  # replaced by a later one
+            del self._timers[name]
+            if name.startswith("silence:"):
+                self._check_silence(name.removeprefix("silence:"))
+            else:
+                self._handle(on.TimerFired(name=name))
+
+    def _report_broken_storage(self) -> None:
+        if self._files.broken and self._outcome is None:
+            self._handle(on.StorageFailed(reason=self._files.broken))
+
+    # ---- what arrives -------------------------------------------------------------------------------------------------
+
+    def _hear(self, peer: Peer, message: FromHost | FromWorker) -> None:
+        if isinstance(peer, WorkerPeer):
+            if peer.run_id == self._parts.run_id:
+                self._handle(on.Heard(attempt=peer.attempt, rank=peer.rank, message=message))  # type: ignore[arg-type]
+            return
+        match message:
+            case WorkerOutput():
+                self._files.guard(self._files.logs.write, message.rank, message.data)
+                self._parts.display.on_output(message.rank, message.data)
+            case WorkerExited():
+                self._parts.display.on_output_end(message.rank)
+                self._handle(on.Exited(attempt=message.attempt, rank=message.rank, exit=message.exit))
+            case HostHello() if message.limit:
+                self._expect_pulse(peer.host, message.limit)
+            case Pulse() if peer.host in self._host_limits:
+                self._expect_pulse(peer.host, self._host_limits[peer.host][0])
+                self._channel.send(peer, Pulse())
+
+    def _expect_pulse(self, host: str, limit: float) -> None:
+        self._host_limits[host] = (limit, time.monotonic())
+        self._set_timer(do.SetTimer(name=f"silence:{host}", at=time.monotonic() + limit))
+
+    def _check_silence(self, host: str) -> None:
+        limit, heard_at = self._host_limits[host]
+        silent = time.monotonic() - heard_at
+        self._handle(on.HostLost(host=host, reason=f"host {host} was silent for {silent:.1f} s (limit {limit:g} s)"))
+
+    # ---- deeds --------------------------------------------------------------------------------------------------------
+
+    def _acquire(self, command: do.Acquire) -> None:
+        self._lease = self._parts.engine.acquire(self._parts.job.request, self)
+
+    def _release(self, command: do.Release) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def _start_workers(self, command: do.StartWorkers) -> None:
+        if self._parts.engine.in_process:
+            return  # they are there already, and say hello by themselves
+        job = self._parts.job
+        cpus = job.request.resources.get("CPU", 0.0) if "CPU" in job.request.explicit else 0.0
+        for placement in command.workers:
+            order = StartWorker(
+                attempt=command.attempt,
+                rank=placement.ranks.world_rank,
+                run_id=self._parts.run_id,
+                environment=worker_environment(os.environ, placement, job.name),
+                directory=os.getcwd(),
+                import_path=[path or os.getcwd() for path in sys.path],
+                arguments=list(sys.argv),
+                preload=list(job.framework.preload),
+                fork=job.framework.forkable,
+                threads=max(1, int(cpus)) if cpus else 0,
+            )
+            self._channel.send(HostPeer(placement.host), order)
+
+    def _set_up(self, command: do.SetUp) -> None:
+        job, ranks = self._parts.job, command.ranks
+        setup = Setup(
+            task=self._parts.task,
+            ranks=ranks,
+            run_name=job.name,
+            run_path=str(self._files.path),
+            trial_id=self._parts.run_id,
+            attempt=command.attempt,
+            checkpoint=command.checkpoint,
+            checkpoint_report=command.checkpoint_report,
+            resources=job.request.resources,
+            metadata=self._files.metadata,
+        )
+        self._channel.send(WorkerPeer(self._parts.run_id, command.attempt, ranks.world_rank), setup)
+
+    def _tell(self, command: do.Tell) -> None:
+        self._channel.send(WorkerPeer(self._parts.run_id, command.attempt, command.rank), command.message)
+
+    def _kill(self, command: do.Kill) -> None:
+        group = self._machine.group
+        if self._parts.engine.in_process or group is None:
+            for rank in command.ranks:
+                self.post(on.Exited(attempt=command.attempt, rank=rank, exit=ExitInfo(pid=os.getpid(), code=0)))
+            return
+        by_host: dict[str, list[int]] = {}
+        for rank in command.ranks:
+            by_host.setdefault(group.workers[rank].placement.host, []).append(rank)
+        for host, ranks in by_host.items():
+            self._channel.send(HostPeer(host), KillWorkers(attempt=command.attempt, ranks=ranks))
+
+    def _persist(self, command: do.Persist) -> None:
+        self._files.guard(self._files.journal.append, command.record)
+
+    def _write_row(self, command: do.WriteRow) -> None:
+        self._files.metrics.add(command.row)
+        self._tell_callbacks("on_report", command.row)
+
+    def _commit(self, command: do.Commit) -> None:
+        self._files.guard(self._files.metrics.flush)  # what the checkpoint follows from is on disk before it
+        path = self._files.guard(
+            self._files.checkpoints.commit, command.staging, command.name, command.n, command.files
+        )
+        if path is not None:
+            self.post(on.CommitDone(n=command.n))
+            self._tell_callbacks("on_checkpoint", command.n, str(path), self._machine.last_row)
+
+    def _discard(self, command: do.Discard) -> None:
+        self._files.checkpoints.discard(command.attempt)
+
+    def _delete_checkpoint(self, command: do.DeleteCheckpoint) -> None:
+        self._files.guard(self._files.checkpoints.delete, command.name)
+
+    def _set_timer(self, command: do.SetTimer) -> None:
+        self._timers[command.name] = command.at
+        heapq.heappush(self._schedule, (command.at, command.name))
+
+    def _say(self, command: do.Say) -> None:
+        self._tell_callbacks("on_message", command.text, command.level)
+
+    def _notify(self, command: do.Notify) -> None:
+        self._tell_callbacks("on_state", command.state.value, command.attempt, command.workers)
+
+    def _finish(self, command: do.Finish) -> None:
+        self._outcome = command
+
+    def _tell_callbacks(self, method: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            try:
+                getattr(callback, method)(*arguments)
+            except Exception as error:
+                text = f"{type(callback).__name__}.{method} raised {type(error).__name__}: {error}; the run goes on"
+                self._parts.display.on_message(text, "warning")
+
+

@@ -1,0 +1,142 @@
+"""The worker's end of the conversation with the supervisor: one background thread that owns the socket.
+
+``say()`` costs the training thread a list append. The thread sends what has been said in batches: at once when it was
+idle, and then every two milliseconds, so that a tight loop of reports does not make two threads fight for the GIL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from shoal._core.messages import Alive, Batch, Boot, FromWorker, Report, ToWorker, WorkerHello
+
+QUEUE_LIMIT = 10_000  # messages; then say() waits, so that memory stays flat
+BATCH_LIMIT = 500
+REST = 0.002  # seconds between two batches
+ALIVE_INTERVAL = 5.0
+
+
+class Link:
+    """Connects a worker with the supervisor at ``boot.endpoint``.
+
+    Parameters
+    ----------
+    boot : Boot
+        Who this worker is, and whom to talk to.
+    receive : callable
+        Is called in the link's thread with every message that arrives, and must not block.
+    """
+
+    def __init__(self, boot: Boot, receive: Callable[[ToWorker], None]):
+        self._boot = boot
+        self._receive = receive
+        self._queue: deque[FromWorker] = deque()
+        self._room = threading.Event()
+        self._asleep = False
+        self._closing = False
+        self._sent = threading.Event()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decoder: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+        self._thread = threading.Thread(target=self._run, name="shoal-link", daemon=True)
+
+    def start(self) -> None:
+        """Connect and say hello."""
+        self.say(WorkerHello(token=self._boot.endpoint.token, pid=os.getpid()))
+        self._thread.start()
+
+    def say(self, message: FromWorker) -> None:
+        """Queue a message. Waits only where the supervisor is ten thousand messages behind."""
+        if len(self._queue) >= QUEUE_LIMIT:
+            self._wait_for_room()
+        self._queue.append(message)
+        if self._asleep or type(message) is not Report:
+            self._asleep = False
+            self._wake()
+
+    def close(self) -> None:
+        """Send what was said, then disconnect."""
+        self._closing = True
+        self._wake()
+        self._thread.join(timeout=5.0)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._wake_write, b"x")
+
+    def _wait_for_room(self) -> None:
+        while len(self._queue) >= QUEUE_LIMIT:
+            self._room.clear()
+            if len(self._queue) < QUEUE_LIMIT:
+                return
+            self._room.wait(1.0)
+
+    def _run(self) -> None:
+        context = zmq.Context(1)
+        socket = self._connect(context)
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(self._wake_read, zmq.POLLIN)
+        spoken = time.monotonic()
+        while not (self._closing and not self._queue):
+            if self._queue:
+                self._send_batch(socket)
+                spoken = time.monotonic()
+                self._wait(poller, REST)
+            else:
+                self._asleep = True
+                if not self._queue:
+                    self._wait(poller, ALIVE_INTERVAL)
+                self._asleep = False
+                if not self._queue and time.monotonic() - spoken >= ALIVE_INTERVAL:
+                    self._queue.append(Alive())
+            self._listen(socket)
+        socket.close(linger=2000)
+        context.term()
+
+    def _wait(self, poller: zmq.Poller, seconds: float) -> None:
+        for source, _ in poller.poll(seconds * 1000):
+            if source == self._wake_read:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+
+    def _send_batch(self, socket: zmq.Socket[bytes]) -> None:
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_LIMIT))]
+        frame = self._encode(Batch(messages=batch))
+        while True:
+            try:
+                socket.send(frame, zmq.NOBLOCK)
+                break
+            except zmq.Again:  # the supervisor is behind: go on listening, a stop may be on its way
+                socket.poll(100, zmq.POLLOUT | zmq.POLLIN)
+                self._listen(socket)
+        self._room.set()
+
+    def _listen(self, socket: zmq.Socket[bytes]) -> None:
+        while True:
+            try:
+                frame = socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._receive(self._decoder.decode(frame))
+
+    def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+        boot, endpoint = self._boot, self._boot.endpoint
+        socket = context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, f"w/{boot.run_id}/{boot.attempt}/{boot.rank}".encode())
+        if endpoint.server_key:
+            socket.curve_serverkey = endpoint.server_key.encode()
+            socket.curve_publickey = endpoint.client_public.encode()
+            socket.curve_secretkey = endpoint.client_secret.encode()
+        socket.connect(endpoint.address)
+        return socket

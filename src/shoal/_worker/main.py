@@ -1,0 +1,173 @@
+"""The main function of a worker: get the task, set the framework up, call the user's function, tell how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from shoal._core.contracts import Framework
+from shoal._core.errors import ShoalError
+from shoal._core.messages import Boot, ErrorInfo, Failed, Finished, FromWorker, Left, Ready
+from shoal._worker import session as sessions
+from shoal._worker.link import Link
+from shoal._worker.session import Session, StopTraining
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What travels to each worker as a cloudpickle."""
+
+    function: Callable[..., Any]
+    takes_config: bool
+    config: dict[str, Any]
+    framework: Framework
+
+
+def main(boot: Boot) -> NoReturn:
+    """Be a worker from beginning to end. Never returns.
+
+    The process ends with ``os._exit``: destructors of process groups are not run, since some of them deadlock (torch
+    2.13 with gloo in the destructor of a DDP model, in about one of four exits).
+    """
+    link, session = connect(boot)
+    existing = set(threading.enumerate())
+    try:
+        link.say(work(session, existing).message)
+        session.farewell.wait()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        link.close()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndHere:
+    """How a worker ended that is no process of its own."""
+
+    run_path: str
+    metrics: dict[str, Any]
+    stopped: bool
+    error: BaseException | None
+
+
+def main_here(boot: Boot, over: threading.Event) -> EndHere:
+    """Be a worker in the calling thread of this process. ``over`` is set when its supervisor is gone, whyever."""
+    link, session = connect(boot)
+    threading.Thread(target=lambda: (over.wait(), session.release()), name="shoal-over", daemon=True).start()
+    try:
+        end = work(session, set(threading.enumerate()))
+        link.say(end.message)
+        session.farewell.wait()
+        return EndHere(
+            run_path=session.task.run_path if session.setup else "",
+            metrics=session.last_metrics,
+            stopped=isinstance(end.message, Finished) and end.message.stopped,
+            error=end.error,
+        )
+    finally:
+        over.set()
+        link.say(Left())
+        link.close()
+        sessions.install(None)
+
+
+def connect(boot: Boot) -> tuple[Link, Session]:
+    """Make this process's session and connect it."""
+    session = Session(boot.scratch)
+    link = Link(boot, session.receive)
+    session.attach(link)
+    sessions.install(session)
+    link.start()
+    return link, session
+
+
+@dataclass(frozen=True)
+class End:
+    """How the function ended: what to tell the supervisor, and the exception itself."""
+
+    message: FromWorker
+    error: BaseException | None = None
+
+
+def work(session: Session, existing: set[threading.Thread]) -> End:
+    """Wait for the task and do it."""
+    session.arrived.wait()
+    if session.setup is None:
+        return End(Left(), ShoalError("the supervisor ended before this worker had its task"))
+    stopped = False
+    value: Any = None
+    try:
+        task: Task = cloudpickle.loads(session.task.task)
+        task.framework.start(session)
+        session._say(Ready())
+        value = task.function(task.config) if task.takes_config else task.function()
+        task.framework.stop()
+    except StopTraining:
+        stopped = True
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            return End(Failed(error=describe(error)), error)
+    except BaseException as error:
+        return End(Failed(error=describe(error)), error)
+    return End(
+        Finished(
+            value=_pickled_value(value) if session.ranks.world_rank == 0 else None,
+            stopped=stopped,
+            reports=session.reports,
+            leftovers=[t.name for t in threading.enumerate() if t not in existing and not t.daemon],
+        )
+    )
+
+
+def describe(error: BaseException) -> ErrorInfo:
+    """Return an exception as text, and as a pickle where one can be made that can be read again."""
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"<its __str__ raised {type(broken).__name__}>"
+    if isinstance(error, SystemExit):
+        message = f"the function called sys.exit({error.code!r})"
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(HERE):
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    except Exception:
+        text = f"{type(error).__name__}: {message}\n"
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
+    return ErrorInfo(type=name, message=message, traceback=text, pickled=_pickled_error(error))
+
+
+def _pickled_error(error: BaseException) -> bytes | None:
+    try:
+        pickled: bytes = cloudpickle.dumps(error)
+        cloudpickle.loads(pickled)
+    except BaseException:
+        return None
+    return pickled
+
+
+def _pickled_value(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        pickled: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        print(f"shoal: the value that the function returned cannot be sent to the driver: {error}", file=sys.stderr)
+        return None
+    return pickled

@@ -1,0 +1,55 @@
+"""What a process puts right about itself before it is a worker: environment, import path, streams, signals, seeds."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import types
+from typing import TextIO
+
+import msgspec
+
+from shoal._core.messages import Boot
+
+PR_SET_PDEATHSIG = 1
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one new worker process needs to know."""
+
+    boot: Boot
+    environment: dict[str, str]
+    directory: str
+    import_path: list[str]
+    arguments: list[str]
+    preload: list[str]
+    fork: bool
+
+
+def become(birth: Birth) -> None:
+    """Make this process look to the user's function as if the driver's script had been started in it."""
+    die_with_parent()
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    sys.path[:] = birth.import_path
+    sys.argv[:] = birth.arguments
+    # A child that the function starts with multiprocessing's spawn must not import the program of the host.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    os.makedirs(birth.boot.scratch, exist_ok=True)
+    os.chdir(birth.directory if os.path.isdir(birth.directory) else birth.boot.scratch)
+    sys.stdout = sys.__stdout__ = _text_stream(1)
+    sys.stderr = sys.__stderr__ = _text_stream(2)
+    if "numpy" in sys.modules:  # forks share its state; Python's own random module reseeds by itself
+        sys.modules["numpy"].random.seed()
+
+
+def _text_stream(descriptor: int) -> TextIO:
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process as soon as the process that forked it is gone (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,231 @@
+"""What the user's function can ask and say while it runs in a worker: the one session of the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal._core.errors import OutsideWorkerError, ShoalError, StorageError
+from shoal._core.messages import (
+    Committed,
+    DumpStacks,
+    Farewell,
+    FromWorker,
+    Gathered,
+    Offer,
+    Ranks,
+    Report,
+    Setup,
+    Stacks,
+    StopAt,
+    Store,
+    Stored,
+    ToWorker,
+)
+from shoal._worker import files
+from shoal._worker.plain import plain
+
+
+class StopTraining(BaseException):
+    """Leaves the user's function at a report, because the run was asked to stop.
+
+    Not an ``Exception``, so that a function that catches its own errors does not catch this.
+    """
+
+
+class Speaker(Protocol):
+    """What a session says things to: the link, or a list in a test."""
+
+    def say(self, message: FromWorker) -> None:
+        """Send a message to the supervisor."""
+        ...
+
+
+class Session:
+    """The place of one worker in its run, and its conversation with the supervisor.
+
+    Methods may be called from any thread of the worker, but not from its child processes.
+    """
+
+    def __init__(self, scratch: str):
+        self.scratch = scratch
+        self.setup: Setup | None = None
+        self.arrived = threading.Event()
+        self.farewell = threading.Event()
+        self.reports = 0
+        self.last_metrics: dict[str, Any] = {}
+        self._speaker: Speaker | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._stop_at: int | None = None
+        self._checkpoint: str | None = None
+        self._stores: queue.SimpleQueue[Store] = queue.SimpleQueue()
+        self._gathered: dict[str, queue.SimpleQueue[Gathered]] = {}
+        self._gather_lock = threading.Lock()
+
+    # ---- what a framework and the user's function see ----------------------------------------------------------------
+
+    @property
+    def task(self) -> Setup:
+        """What this worker was asked to do."""
+        if self.setup is None:
+            raise AssertionError("the session has no task yet")
+        return self.setup
+
+    @property
+    def ranks(self) -> Ranks:
+        """The place of this worker in its group."""
+        return self.task.ranks
+
+    @property
+    def address(self) -> str:
+        """An address of this machine that the other workers reach."""
+        return os.environ.get("SHOAL_HOST_ADDRESS", "127.0.0.1")
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the newest committed checkpoint lies."""
+        return self._checkpoint
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The trainer's ``metadata``."""
+        return dict(json.loads(self.task.metadata) or {})
+
+    def report(self, metrics: Any, checkpoint: Path | None = None, name: str | None = None) -> None:
+        """Send metrics, and store this rank's part of a checkpoint before returning."""
+        if self._pid != os.getpid():
+            raise OutsideWorkerError("report() was called in a child process of a worker; call it in the worker itself")
+        values = plain(metrics)
+        with self._lock:
+            n = self.reports + 1
+            found = None if checkpoint is None else files.listing(checkpoint)
+            self._say(Report(n=n, metrics=values, at=time.time(), files=found, name=name))
+            self.reports, self.last_metrics = n, values
+            if checkpoint is not None:
+                self._store(n, checkpoint)
+            stop_at = self._stop_at
+        if stop_at is not None and n >= stop_at:
+            raise StopTraining
+
+    def gather(self, key: str, data: bytes, timeout_s: float | None = None) -> list[bytes]:
+        """Give ``data`` to all ranks and return everybody's, by rank. Every rank has to call it with the same key."""
+        answer = self._answer(key)
+        self._say(Offer(key=key, data=data))
+        try:
+            gathered = answer.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError(f"not every rank came to {key!r} within {timeout_s} s") from None
+        finally:
+            with self._gather_lock:
+                self._gathered.pop(key, None)
+        if gathered.error:
+            raise ShoalError(gathered.error)
+        return gathered.data
+
+    # ---- the other direction: called in the link's thread --------------------------------------------------------------
+
+    def receive(self, message: ToWorker) -> None:
+        """Take a message of the supervisor."""
+        match message:
+            case Setup():
+                self.setup = message
+                self.reports = message.checkpoint_report
+                self._set_checkpoint(message.checkpoint)
+                self.arrived.set()
+            case Gathered():
+                self._answer(message.key).put(message)
+            case Store():
+                self._stores.put(message)
+            case Committed():
+                self._set_checkpoint(message.path)
+            case StopAt():
+                self._stop_at = message.n
+            case Farewell():
+                self.farewell.set()
+            case DumpStacks():
+                self._say(Stacks(text=stacks()))
+
+    def release(self) -> None:
+        """Let nobody wait any longer for a supervisor that is gone."""
+        self.farewell.set()
+        self.arrived.set()
+
+    def attach(self, speaker: Speaker) -> None:
+        """Set whom this session talks to."""
+        self._speaker = speaker
+
+    # ---- inside -------------------------------------------------------------------------------------------------------
+
+    def _say(self, message: FromWorker) -> None:
+        if self._speaker is None:
+            raise AssertionError("the session is not attached")
+        self._speaker.say(message)
+
+    def _answer(self, key: str) -> queue.SimpleQueue[Gathered]:
+        with self._gather_lock:
+            return self._gathered.setdefault(key, queue.SimpleQueue())
+
+    def _set_checkpoint(self, name: str | None) -> None:
+        if name is not None:
+            self._checkpoint = str(Path(self.task.run_path, "checkpoints", name))
+
+    def _store(self, n: int, checkpoint: Path) -> None:
+        order = self._stores.get()
+        target = Path(self.task.run_path, "checkpoints", order.directory)
+        try:
+            stored = files.copy(checkpoint, target, order.files)
+        except OSError as error:
+            where = error.filename2 or error.filename or target
+            reason = f"{error.strerror or error} ({where})"
+            self._say(Stored(n=n, files=[], error=reason))
+            raise StorageError(
+                f"the checkpoint of report {n} could not be stored: {reason}. Checkpoints committed before are untouched"
+            ) from error
+        self._say(Stored(n=n, files=stored))
+
+
+def stacks() -> str:
+    """Return the Python stack of every thread of this process."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = [
+        f"Thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame))
+        for ident, frame in sys._current_frames().items()
+    ]
+    return "\n".join(parts)
+
+
+_session: Session | None = None
+
+
+def install(session: Session | None) -> None:
+    """Make this the session of the process."""
+    global _session
+    _session = session
+
+
+def current(what: str) -> Session:
+    """Return the session of this process; ``what`` was called and only works in a worker.
+
+    Raises
+    ------
+    OutsideWorkerError
+        If this process is not a worker.
+    """
+    if _session is None:
+        raise OutsideWorkerError(
+            f"{what} works only inside the function that a trainer runs on its workers; here no worker is running"
+        )
+    return _session
+
+
+def active() -> bool:
+    """Whether this process is a worker."""
+    return _session is not None

@@ -1,0 +1,66 @@
+"""Training one function on many workers: trainers, configurations, and what the function can ask and say."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal._core.errors import ControllerError, TrainingFailedError, WorkerGroupError
+    from shoal.train import torch as torch
+    from shoal.train.checkpoint import Checkpoint
+    from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+    from shoal.train.context import TrainContext, get_checkpoint, get_context, report
+    from shoal.train.result import Result
+    from shoal.train.trainer import DataParallelTrainer
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointConfig",
+    "ControllerError",
+    "DataParallelTrainer",
+    "FailureConfig",
+    "Result",
+    "RunConfig",
+    "ScalingConfig",
+    "TrainContext",
+    "TrainingFailedError",
+    "WorkerGroupError",
+    "get_checkpoint",
+    "get_context",
+    "report",
+    "torch",
+]
+
+# Resolved at first use, so that `from shoal import train` costs nothing and needs no framework.
+_ORIGINS = {
+    "Checkpoint": "shoal.train.checkpoint",
+    "CheckpointConfig": "shoal.train.config",
+    "ControllerError": "shoal._core.errors",
+    "DataParallelTrainer": "shoal.train.trainer",
+    "FailureConfig": "shoal.train.config",
+    "Result": "shoal.train.result",
+    "RunConfig": "shoal.train.config",
+    "ScalingConfig": "shoal.train.config",
+    "TrainContext": "shoal.train.context",
+    "TrainingFailedError": "shoal._core.errors",
+    "WorkerGroupError": "shoal._core.errors",
+    "get_checkpoint": "shoal.train.context",
+    "get_context": "shoal.train.context",
+    "report": "shoal.train.context",
+}
+_MODULES = frozenset({"torch"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"shoal.train.{name}")
+    if name in _ORIGINS:
+        value = getattr(importlib.import_module(_ORIGINS[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'shoal.train' has no attribute {name!r}; it has: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__

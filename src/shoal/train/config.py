@@ -1,0 +1,244 @@
+"""What a person asks of a run, frozen and checked when it is written down."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal._core.contracts import Callback
+from shoal._core.failure import FailurePolicy
+from shoal._core.names import directory_name
+from shoal._core.retention import CheckpointPolicy
+from shoal._core.scaling import GroupRequest
+
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+@dataclass(frozen=True)
+class ScalingConfig:
+    """How many workers train, and what each of them gets.
+
+    Parameters
+    ----------
+    trainer_resources : mapping, optional
+        Accepted so that scripts move over; the driver takes no resources of its own.
+    num_workers : int or (int, int)
+        The number of workers, or the smallest and largest number that will do. 0 runs the function in the calling
+        process, where a debugger can step through it.
+    use_gpu : bool
+        Whether each worker gets one GPU (or ``resources_per_worker["GPU"]`` of them).
+    resources_per_worker : mapping of str to float, optional
+        What each worker takes: ``CPU``, ``GPU``, ``memory`` in bytes, and custom resources. What is written here must
+        really be there; CPUs that nobody asked for may be shared.
+    placement_strategy : str
+        ``PACK``, ``SPREAD``, ``STRICT_PACK`` or ``STRICT_SPREAD``, for engines with several machines.
+    accelerator_type : str, optional
+        A kind of accelerator, for engines that know kinds.
+    label_selector : mapping of str to str, optional
+        Labels that a worker's machine must have, for engines that know labels.
+    elastic_resize_monitor_interval_s : float
+        How long a run with a range of workers waits, in seconds, between two changes of its size.
+
+    Examples
+    --------
+    >>> ScalingConfig(num_workers=2).total_resources
+    {'CPU': 2.0}
+    >>> ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker={"CPU": 4}).total_resources
+    {'CPU': 8.0, 'GPU': 2.0}
+    """
+
+    trainer_resources: Mapping[str, float] | None = None
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: Mapping[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+    label_selector: Mapping[str, str] | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        low, high = self.worker_range
+        if not (_is_count(low) and _is_count(high)):
+            raise TypeError(f"num_workers={self.num_workers!r}: give a number such as 4, or a range such as (2, 8)")
+        if low < 0 or high < low or (low == 0 and high > 0):
+            raise ValueError(
+                f"num_workers={self.num_workers!r} is not possible: give 1 or more, a range (min, max) from 1 up, or 0 "
+                "to run in the calling process"
+            )
+        if self.placement_strategy not in STRATEGIES:
+            raise ValueError(f"placement_strategy={self.placement_strategy!r}: choose one of {', '.join(STRATEGIES)}")
+        for name, amount in (self.resources_per_worker or {}).items():
+            if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not amount >= 0:
+                raise ValueError(f"resources_per_worker[{name!r}]={amount!r}: give a number, 0 or more")
+        gpus = (self.resources_per_worker or {}).get("GPU", 0)
+        if gpus != int(gpus):
+            raise ValueError(f"resources_per_worker['GPU']={gpus!r}: a worker has whole GPUs")
+        if gpus and not self.use_gpu:
+            raise ValueError(f"resources_per_worker asks for {gpus:g} GPUs, but use_gpu is False; set use_gpu=True")
+
+    @property
+    def worker_range(self) -> tuple[int, int]:
+        """The smallest and largest number of workers."""
+        if isinstance(self.num_workers, Sequence) and not isinstance(self.num_workers, str):
+            if len(self.num_workers) != 2:
+                raise TypeError(f"num_workers={self.num_workers!r}: a range has two numbers, (min, max)")
+            return self.num_workers[0], self.num_workers[1]
+        return self.num_workers, self.num_workers  # type: ignore[return-value]
+
+    @property
+    def worker_resources(self) -> dict[str, float]:
+        """What one worker takes, defaults included."""
+        asked = {name: float(amount) for name, amount in (self.resources_per_worker or {}).items()}
+        defaults = {"CPU": 1.0, "GPU": 1.0} if self.use_gpu else {"CPU": 1.0}
+        return {**defaults, **asked}
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """What all workers take together, at their largest number."""
+        return {name: amount * self.worker_range[1] for name, amount in self.worker_resources.items()}
+
+    def request(self) -> GroupRequest:
+        """Return this as what an engine is asked for."""
+        low, high = self.worker_range
+        return GroupRequest(
+            min_workers=max(1, low),
+            max_workers=max(1, high),
+            resources=self.worker_resources,
+            explicit=frozenset(self.resources_per_worker or {}) | ({"GPU"} if self.use_gpu else frozenset()),
+            strategy=self.placement_strategy,
+        )
+
+
+@dataclass(frozen=True)
+class FailureConfig:
+    """What happens when the worker group fails.
+
+    Parameters
+    ----------
+    max_failures : int
+        How often the group is started again from its newest checkpoint; -1 is without end, 0 never.
+    fail_fast : bool
+        For searches: whether the first failed trial ends the whole search.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool = False
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.max_failures) or self.max_failures < -1:
+            raise ValueError(f"max_failures={self.max_failures!r}: give 0 or more, or -1 for no limit")
+
+    def policy(self) -> FailurePolicy:
+        """Return this as what the run decides by."""
+        return FailurePolicy(max_failures=self.max_failures)
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Which checkpoints are kept.
+
+    Parameters
+    ----------
+    num_to_keep : int, optional
+        How many checkpoints are kept; all by default. The newest is always kept as well, to restart from.
+    checkpoint_score_attribute : str, optional
+        The metric by which the best are kept, ``"eval/acc"`` for nested ones; by default the newest are kept. A
+        checkpoint whose metric is missing or NaN ranks last.
+    checkpoint_score_order : str
+        ``"max"`` or ``"min"``.
+    checkpoint_frequency : int
+        For frameworks that checkpoint by themselves: every how many reports; 0 never.
+    checkpoint_at_end : bool, optional
+        For frameworks that checkpoint by themselves: whether they do so at the end.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None and (not _is_count(self.num_to_keep) or self.num_to_keep < 1):
+            raise ValueError(f"num_to_keep={self.num_to_keep!r}: give 1 or more, or None to keep all")
+        if self.checkpoint_score_order not in {"max", "min"}:
+            raise ValueError(f"checkpoint_score_order={self.checkpoint_score_order!r}: choose 'max' or 'min'")
+        if not _is_count(self.checkpoint_frequency) or self.checkpoint_frequency < 0:
+            raise ValueError(f"checkpoint_frequency={self.checkpoint_frequency!r}: give 0 or more")
+
+    def policy(self) -> CheckpointPolicy:
+        """Return this as what the run decides by."""
+        return CheckpointPolicy(
+            num_to_keep=self.num_to_keep,
+            score_attribute=self.checkpoint_score_attribute,
+            score_order=self.checkpoint_score_order,
+        )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Where a run is kept, and how it behaves.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name of the run and of its directory; a new one by default.
+    storage_path : str or path, optional
+        The directory in which run directories lie; ``~/shoal_results`` or ``$SHOAL_STORAGE_PATH`` by default.
+    failure_config : FailureConfig, optional
+        What happens when the worker group fails.
+    checkpoint_config : CheckpointConfig, optional
+        Which checkpoints are kept.
+    verbose : int, optional
+        0 shows only what workers print, 1 (default) also the progress.
+    callbacks : sequence of Callback, optional
+        Are told what happens, see :class:`shoal.abc.Callback`.
+    log_to_driver : sequence of int, "all" or None
+        Whose output appears on the console: ranks, all, or nobody's. Every rank's log file is whole in any case.
+    """
+
+    name: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    verbose: int | None = None
+    callbacks: Sequence[Callback] | None = None
+    log_to_driver: Sequence[int] | str | None = (0,)
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            directory_name(self.name)
+        if self.storage_path is not None:
+            path = os.fspath(self.storage_path)
+            if "://" in path and not path.startswith("file://"):
+                raise ValueError(f"storage_path={path!r}: this version keeps runs in local directories only")
+        for callback in self.callbacks or ():
+            if not isinstance(callback, Callback):
+                raise TypeError(f"callbacks: {callback!r} is not a shoal.abc.Callback; make its class a subclass of it")
+        if isinstance(self.log_to_driver, str) and self.log_to_driver != "all":
+            raise ValueError(f"log_to_driver={self.log_to_driver!r}: give ranks such as [0], 'all', or None")
+
+    @property
+    def shown_ranks(self) -> Sequence[int] | None:
+        """The ranks whose output appears on the console; ``None`` for all of them."""
+        if self.log_to_driver is None:
+            return ()
+        return None if isinstance(self.log_to_driver, str) else self.log_to_driver
+
+    @property
+    def storage_directory(self) -> str | None:
+        """``storage_path`` as a path of this machine."""
+        if self.storage_path is None:
+            return None
+        return os.fspath(self.storage_path).removeprefix("file://")
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was asked as plain data."""
+        failure, checkpoint = self.failure_config or FailureConfig(), self.checkpoint_config or CheckpointConfig()
+        return {"name": self.name, "failure_config": vars(failure), "checkpoint_config": vars(checkpoint)}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

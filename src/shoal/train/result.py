@@ -1,0 +1,144 @@
+"""What ``fit()`` returns."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal._core import jsonl
+from shoal._core.errors import StorageError, TrainingFailedError
+from shoal._core.records import History
+from shoal._core.retention import CheckpointPolicy, lookup, ranked
+from shoal._runtime.journal import read_history
+from shoal.train.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a run ended.
+
+    Attributes
+    ----------
+    metrics : dict
+        The last report of rank 0, with ``training_iteration`` (the number of the report), ``timestamp`` (seconds since
+        the epoch), ``time_total_s`` and ``attempt``. Empty if nothing was reported.
+    checkpoint : Checkpoint or None
+        The newest committed checkpoint.
+    best_checkpoints : list of (Checkpoint, dict)
+        All kept checkpoints with their metrics: the best first by the run's score attribute, else the newest first.
+    path : str
+        The directory of the run.
+    error : Exception or None
+        Why the run failed.
+    config : dict
+        The configuration that the function got.
+    return_value : object
+        What the function returned on rank 0.
+    interrupted : bool
+        Whether the run was stopped before its function had returned.
+    """
+
+    metrics: dict[str, Any]
+    path: str
+    checkpoint: Checkpoint | None = None
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
+    error: Exception | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    return_value: Any = None
+    interrupted: bool = False
+
+    @property
+    def metrics_dataframe(self) -> pd.DataFrame:
+        """All reports of rank 0 as a pandas frame, a row each.
+
+        Reports of an attempt that a later one made again, since it began from an earlier checkpoint, are left out.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError('metrics_dataframe needs pandas: pip install "shoal[pandas]"') from error
+        return pd.json_normalize(effective_rows(Path(self.path)), sep="/")
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """Return the kept checkpoint with the best value of a metric (``"eval/acc"`` for nested ones).
+
+        Raises
+        ------
+        ValueError
+            If ``mode`` is neither ``"max"`` nor ``"min"``, or no kept checkpoint has the metric.
+        """
+        if mode not in {"max", "min"}:
+            raise ValueError(f"mode={mode!r}: choose 'max' or 'min'")
+        if not self.best_checkpoints:
+            return None
+        if all(lookup(metrics, metric) is None for _, metrics in self.best_checkpoints):
+            known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
+            raise ValueError(f"no checkpoint has the metric {metric!r}; their metrics are: {', '.join(known)}")
+        history = read_history(Path(self.path, "journal.jsonl"))
+        policy = CheckpointPolicy(score_attribute=metric, score_order=mode)
+        return Checkpoint(Path(self.path, "checkpoints", ranked(history.checkpoints, policy)[0].name))
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+        """Return the result of a run from its directory. Only JSON is read: nothing in it is executed.
+
+        Raises
+        ------
+        StorageError
+            If there is no run at this path.
+        """
+        directory = Path(path).expanduser().absolute()
+        asked = directory / "run.json"
+        if not asked.exists():
+            raise StorageError(f"there is no run at {directory}: it has no run.json")
+        ended = directory / "result.json"
+        end: dict[str, Any] = jsonl.decode(ended.read_bytes()) if ended.exists() else {}
+        rows = effective_rows(directory)
+        error = None
+        if end.get("state") == "FAILED":
+            failures = end.get("failures") or [{}]
+            cause = (failures[0].get("error") or {}).get("traceback", "")
+            error = TrainingFailedError(f"the run failed: {end.get('reason', '')}\n{cause}".strip(), path=str(directory))
+        params = directory / "params.json"
+        described = jsonl.decode(asked.read_bytes())
+        score = (described.get("run_config") or {}).get("checkpoint_config") or {}
+        return build_result(
+            directory,
+            read_history(directory / "journal.jsonl"),
+            CheckpointPolicy(
+                score_attribute=score.get("checkpoint_score_attribute"),
+                score_order=score.get("checkpoint_score_order", "max"),
+            ),
+            metrics=end.get("metrics") or (rows[-1] if rows else {}),
+            error=error,
+            config=jsonl.decode(params.read_bytes()) if params.exists() else {},
+            interrupted=end.get("state", "STOPPED") == "STOPPED",
+        )
+
+
+def build_result(path: Path, history: History, policy: CheckpointPolicy, **fields: Any) -> Result:
+    """Return a result whose checkpoints are those that the journal says are kept."""
+    root = path / "checkpoints"
+    newest = max(history.checkpoints, key=lambda c: c.n, default=None)
+    return Result(
+        path=str(path),
+        checkpoint=Checkpoint(root / newest.name) if newest else None,
+        best_checkpoints=[(Checkpoint(root / c.name), c.metrics) for c in ranked(history.checkpoints, policy)],
+        **fields,
+    )
+
+
+def effective_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the reports of a run in order, without those that a later attempt made again."""
+    file = path / "metrics.jsonl"
+    effective: list[dict[str, Any]] = []
+    for row in jsonl.lines(file.read_bytes()) if file.exists() else []:
+        while effective and effective[-1]["training_iteration"] >= row["training_iteration"]:
+            effective.pop()
+        effective.append(row)
+    return effective

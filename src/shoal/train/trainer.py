@@ -1,0 +1,187 @@
+"""The trainer for plain functions, and what all trainers share."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cloudpickle
+
+from shoal._core.contracts import Framework
+from shoal._core.job import Job
+from shoal._core.states import RunState
+from shoal._runtime import context, driver
+from shoal._runtime.preparation import Outcome, printable
+from shoal.train.checkpoint import Checkpoint
+from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from shoal.train.plain import PlainFramework
+from shoal.train.result import Result, build_result
+
+TrainFunction = Callable[..., Any]
+
+
+class DataParallelTrainer:
+    """Runs one function on every worker of a group.
+
+    Parameters
+    ----------
+    train_loop_per_worker : callable
+        A function without arguments, or with one: the configuration, a dict.
+    train_loop_config : mapping, optional
+        The configuration.
+    framework : Framework, optional
+        What is set up in each worker before the function starts; nothing by default.
+    scaling_config : ScalingConfig, optional
+        How many workers, and what each gets; one CPU worker by default.
+    run_config : RunConfig, optional
+        The run's name, where it is kept, what happens on failures.
+    metadata : mapping, optional
+        Plain data that ``train.get_context().get_metadata()`` returns.
+    resume_from_checkpoint : Checkpoint, optional
+        What ``train.get_checkpoint()`` returns before the run has a checkpoint of its own.
+
+    Raises
+    ------
+    TypeError
+        If the function is not callable with a configuration or without arguments, or a configuration has a wrong type.
+
+    Examples
+    --------
+    >>> from shoal import train
+    >>> def train_func(config):
+    ...     rank = train.get_context().get_world_rank()
+    ...     train.report({"rank": rank, "double": 2 * config["x"]})
+    >>> trainer = DataParallelTrainer(
+    ...     train_func,
+    ...     train_loop_config={"x": 21},
+    ...     scaling_config=ScalingConfig(num_workers=2),
+    ...     run_config=RunConfig(verbose=0),
+    ... )
+    >>> trainer.fit().metrics["double"]
+    42
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: TrainFunction,
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        framework: Framework | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+    ):
+        self._function = train_loop_per_worker
+        self._takes_config = takes_config(train_loop_per_worker, train_loop_config)
+        self._config = dict(checked("train_loop_config", train_loop_config, Mapping) or {})
+        self._framework = checked("framework", framework, Framework) or PlainFramework()
+        self._scaling = checked("scaling_config", scaling_config, ScalingConfig) or ScalingConfig()
+        self._run_config = checked("run_config", run_config, RunConfig) or RunConfig()
+        self._metadata = dict(checked("metadata", metadata, Mapping) or {})
+        self._resume_from = checked("resume_from_checkpoint", resume_from_checkpoint, Checkpoint)
+
+    def fit(self) -> Result:
+        """Run the function on all workers, wait for the end, and return the result.
+
+        Ctrl-C once stops the run at the next report and returns what there is, marked ``interrupted``; twice ends it
+        at once.
+
+        Raises
+        ------
+        TrainingFailedError
+            When the run failed: the cause first, with rank and traceback; ``__cause__`` is the user's exception.
+        InfeasibleRequest
+            When more is asked for than the machines can ever give.
+        UnpicklableError
+            When the function cannot be sent to the workers; the message names the variable.
+        RunExists, StorageError
+            When the run's directory cannot be made.
+        KeyboardInterrupt
+            After Ctrl-C twice.
+        """
+        in_process = self._scaling.worker_range == (0, 0)
+        return self._result(driver.drive(self._job(), context.engine_for(in_process)))
+
+    def _job(self) -> Job:
+        run = self._run_config
+        return Job(
+            function=self._function,
+            takes_config=self._takes_config,
+            config=self._config,
+            framework=self._framework,
+            request=self._scaling.request(),
+            name=run.name or f"{type(self).__name__}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}",
+            storage_path=run.storage_directory,
+            failure=(run.failure_config or FailureConfig()).policy(),
+            checkpoint=(run.checkpoint_config or CheckpointConfig()).policy(),
+            start_checkpoint=str(self._resume_from.path.absolute()) if self._resume_from else None,
+            callbacks=tuple(run.callbacks or ()),
+            verbose=1 if run.verbose is None else run.verbose,
+            show_ranks=run.shown_ranks,
+            metadata=self._metadata,
+            asked={
+                "trainer": type(self).__name__,
+                "function": getattr(self._function, "__qualname__", repr(self._function)),
+                "scaling_config": printable(dataclasses.asdict(self._scaling)),
+                "run_config": run.describe(),
+                "python": sys.version.split()[0],
+                "started_at": time.time(),
+            },
+        )
+
+    def _result(self, outcome: Outcome) -> Result:
+        policy = (self._run_config.checkpoint_config or CheckpointConfig()).policy()
+        return build_result(
+            outcome.path,
+            outcome.history,
+            policy,
+            metrics=outcome.metrics,
+            config=self._config,
+            return_value=cloudpickle.loads(outcome.value) if outcome.value is not None else None,
+            interrupted=outcome.state is RunState.STOPPED,
+        )
+
+
+def checked(name: str, value: Any, kind: type) -> Any:
+    """Return a parameter if it is ``None`` or of the right type; raise ``TypeError`` that names it otherwise."""
+    if value is None or isinstance(value, kind):
+        return value
+    raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a {kind.__name__}")
+
+
+def takes_config(function: Any, config: Any) -> bool:
+    """Whether a training function takes the configuration; raise ``TypeError`` if it cannot be called at all."""
+    if not callable(function):
+        raise TypeError(
+            f"train_loop_per_worker={function!r} is a {type(function).__name__}, which cannot be called; give a function "
+            "such as `def train_func(config): ...`"
+        )
+    name = getattr(function, "__qualname__", repr(function))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True  # a function of C code tells nothing of itself
+    if _binds(signature, {}) or _binds(signature):
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        takes = any(p.kind in positional or p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+        if config and not takes:
+            raise TypeError(f"train_loop_config is given, but the training function {name}{signature} takes no argument")
+        return takes
+    raise TypeError(
+        f"the training function {name}{signature} cannot be called with one argument, the configuration, or with none; "
+        "give everything it needs in train_loop_config, or use functools.partial"
+    )
+
+
+def _binds(signature: inspect.Signature, *arguments: Any) -> bool:
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
