@@ -8,7 +8,7 @@ import msgspec
 
 from shoal._core.failure import Failure
 from shoal._core.messages import FileEntry, Ranks, ToWorker
-from shoal._core.records import Record
+from shoal._core.records import AnyRecord
 from shoal._core.states import RunState
 
 
@@ -67,7 +67,7 @@ class Kill(Command, frozen=True, kw_only=True):
 class Persist(Command, frozen=True, kw_only=True):
     """Append a record to the journal before anything that follows is done."""
 
-    record: Record
+    record: AnyRecord
 
 
 class WriteRow(Command, frozen=True, kw_only=True):

@@ -139,14 +139,14 @@ class Framework(ABC):
     preload: ClassVar[tuple[str, ...]] = ()
     forkable: ClassVar[bool] = True
 
-    def start(self, worker: WorkerSide) -> None:  # noqa: B027  most frameworks override it, a plain function need not
+    def start(self, worker: WorkerSide) -> None:
         """Set up before the user's function runs. What it raises fails the attempt."""
 
-    def stop(self) -> None:  # noqa: B027
+    def stop(self) -> None:
         """Tidy up after the function returned. Must not wait for other ranks; not called after a failure."""
 
 
-class Callback(ABC):  # noqa: B024  every method is optional
+class Callback(ABC):
     """Is told what happens to a run, in the driver's process and the thread of ``fit()``.
 
     What a callback raises is shown and never ends the run. A method should return quickly: the run waits for it.

@@ -18,7 +18,10 @@ class Begin(Event, frozen=True, kw_only=True):
 
 
 class HostSlots(msgspec.Struct, frozen=True, kw_only=True):
-    """Room for ``count`` workers on one host; ``devices`` has each one's accelerators, as their visibility variable names them."""
+    """Room for ``count`` workers on one host.
+
+    ``devices`` has each worker's accelerators, as their visibility variable names them.
+    """
 
     host: str
     hostname: str

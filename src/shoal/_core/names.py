@@ -21,7 +21,9 @@ def directory_name(name: str) -> str:
     if not name.strip() or name in {".", ".."}:
         raise ValueError(f"name={name!r} cannot name a directory; use a text such as 'digits-1'")
     if "/" in name or "\0" in name:
-        raise ValueError(f"name={name!r} has a slash or a NUL in it; name one directory and put its parent in storage_path")
+        raise ValueError(
+            f"name={name!r} has a slash or a NUL in it; name one directory and put its parent in storage_path"
+        )
     clean = "".join("_" if unicodedata.category(c).startswith("C") else c for c in name).strip()
     if clean == name and len(clean.encode()) <= LIMIT:
         return name

@@ -11,11 +11,11 @@ import msgspec
 
 from shoal._core import commands as do
 from shoal._core import events as on
+from shoal._core.checkpoints import Checkpoints
 from shoal._core.failure import Failure, FailurePolicy, Restart, by_cause, decide, headline, looks_like_a_consequence
 from shoal._core.group import Group, Phase, Worker
 from shoal._core.messages import (
     Alive,
-    Committed,
     Failed,
     Farewell,
     Finished,
@@ -24,22 +24,13 @@ from shoal._core.messages import (
     Offer,
     Ready,
     Report,
-    Stacks,
     StopAt,
-    Store,
     Stored,
     WorkerHello,
 )
-from shoal._core.records import (
-    AnyRecord,
-    AttemptEnded,
-    AttemptStarted,
-    CheckpointCommitted,
-    CheckpointDeleted,
-    History,
-    RunEnded,
-)
-from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, superfluous
+from shoal._core.outbox import Outbox
+from shoal._core.records import AttemptEnded, AttemptStarted, History, RunEnded
+from shoal._core.retention import CheckpointPolicy
 from shoal._core.scaling import GroupRequest, place
 from shoal._core.states import RunState, Step, next_state
 
@@ -51,7 +42,6 @@ GRACE_AFTER_DEATH = 0.0
 # How long ranks may go on after the first one left at a stop request; one may wait for it in a collective.
 GRACE_AFTER_STOP = 3.0
 SLOW_START = 30.0
-HELD_FILES = 5.0
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,12 +75,10 @@ class Run:
         self._broken_storage = ""
         self._host_lost = False
         self._value: bytes | None = None
-        self._committing: set[int] = set()
-        self._wall_offset = 0.0
-        self._now = 0.0
+        self._out = Outbox(self.history)
+        self._checkpoints = Checkpoints(spec.checkpoint, self._out)
         self._grace_until = math.inf
         self._story: deque[str] = deque(maxlen=100)
-        self._commands: list[do.Command] = []
         self._handlers: dict[type[on.Event], Callable[[Any], None]] = {
             on.Begin: self._begin,
             on.Acquired: self._acquired,
@@ -118,18 +106,17 @@ class Run:
         """Take one event at the time ``now`` (seconds of a clock that never goes back) and say what to do."""
         if self.state.final:
             return []
-        self._now = now
-        self._commands = []
+        self._out.now = now
         if not (isinstance(event, on.Heard) and isinstance(event.message, (Report, Alive))):
             self._story.append(f"{now:.3f} {self.state} {_brief(event)}")
         self._handlers[type(event)](event)
-        return self._commands
+        return self._out.take()
 
     # ---- the life of the run ----------------------------------------------------------------------------------------
 
     def _begin(self, event: on.Begin) -> None:
-        self._wall_offset = event.wall - self._now
-        self._emit(do.Acquire())
+        self._out.wall_offset = event.wall - self._out.now
+        self._out.emit(do.Acquire())
         self._notify()
 
     def _acquired(self, event: on.Acquired) -> None:
@@ -143,15 +130,15 @@ class Run:
         self._step(Step.ACQUIRED)
         self._grace_until = math.inf
         number = self.history.attempts[-1].number + 1 if self.history.attempts else 1
-        latest = self._latest()
+        latest = self._checkpoints.latest
         self.group = Group(number, place(self._slots), latest.n if latest else 0)
         hosts = [worker.placement.hostname for worker in self.group.workers]
-        self._persist(
+        self._out.persist(
             AttemptStarted(attempt=number, world_size=len(hosts), hosts=hosts, checkpoint=self.group.start)
         )
         placements = tuple(worker.placement for worker in self.group.workers)
-        self._emit(do.StartWorkers(attempt=number, workers=placements))
-        self._emit(do.SetTimer(name=f"start:{number}", at=self._now + SLOW_START))
+        self._out.emit(do.StartWorkers(attempt=number, workers=placements))
+        self._out.timer(f"start:{number}", SLOW_START)
         self._notify()
 
     def _end(self, grace: float) -> None:
@@ -161,20 +148,20 @@ class Run:
             self._step(Step.ENDING)
         for worker in group.alive():
             if worker.phase is Phase.FINISHED:
-                self._tell(worker.rank, Farewell())
+                self._out.tell(group.attempt, worker.rank, Farewell())
         self._grace(group, grace)
         self._notify()
 
     def _grace(self, group: Group, seconds: float) -> None:
         """Kill what is left of the group after this time, or earlier where that was said before."""
-        if self._now + seconds < self._grace_until:
-            self._grace_until = self._now + seconds
-            self._emit(do.SetTimer(name=f"grace:{group.attempt}", at=self._grace_until))
+        if self._out.now + seconds < self._grace_until:
+            self._grace_until = self._out.now + seconds
+            self._out.emit(do.SetTimer(name=f"grace:{group.attempt}", at=self._grace_until))
 
     def _conclude(self) -> None:
         """Every worker is gone: decide what follows."""
         group = self._current()
-        self._emit(do.Discard(attempt=group.attempt))
+        self._out.emit(do.Discard(attempt=group.attempt))
         failures = by_cause(group.failures)
         causes = [failure for failure in failures if not looks_like_a_consequence(failure)]
         if self._broken_storage:
@@ -199,20 +186,20 @@ class Run:
         elif not isinstance(verdict, Restart):
             self._give_up(verdict.reason, failures)
         else:
-            latest = self._latest()
+            latest = self._checkpoints.latest
             origin = f"checkpoint {latest.name}" if latest else "the beginning"
-            self._say(f"{headline(failures[0])}; starting again from {origin}", "warning")
+            self._out.say(f"{headline(failures[0])}; starting again from {origin}", "warning")
             self._step(Step.RESTART)
             if self._host_lost:
                 self._host_lost = False
-                self._emit(do.Release())
-                self._emit(do.Acquire())
+                self._out.emit(do.Release())
+                self._out.emit(do.Acquire())
                 self._notify()
             else:
                 self._start_attempt()
 
     def _record_end(self, group: Group, reason: str, failures: list[Failure]) -> None:
-        self._persist(
+        self._out.persist(
             AttemptEnded(attempt=group.attempt, reason=reason, reports=max(group.reports()), failures=failures)
         )
 
@@ -221,12 +208,10 @@ class Run:
 
     def _finish(self, step: Step, reason: str, failures: list[Failure] | None = None) -> None:
         self._step(step)
-        self._persist(RunEnded(state=self.state.value, reason=reason))
-        self._emit(do.Release())
+        self._out.persist(RunEnded(state=self.state.value, reason=reason))
+        self._out.emit(do.Release())
         self._notify()
-        self._emit(
-            do.Finish(state=self.state, failures=tuple(failures or ()), reason=reason, value=self._value)
-        )
+        self._out.emit(do.Finish(state=self.state, failures=tuple(failures or ()), reason=reason, value=self._value))
 
     # ---- what workers say -------------------------------------------------------------------------------------------
 
@@ -242,8 +227,8 @@ class Run:
         if worker.phase is not Phase.STARTING or self.state is RunState.ENDING:
             return
         worker.phase = Phase.SETTING_UP
-        latest = self._latest()
-        self._emit(
+        latest = self._checkpoints.latest
+        self._out.emit(
             do.SetUp(
                 attempt=group.attempt,
                 ranks=worker.placement.ranks,
@@ -266,12 +251,11 @@ class Run:
 
     def _offer(self, group: Group, worker: Worker, message: Offer) -> None:
         for rank, answer in group.offer(worker.rank, message).items():
-            self._tell(rank, answer)
+            self._out.tell(group.attempt, rank, answer)
 
     def _report(self, group: Group, worker: Worker, message: Report) -> None:
         if message.n <= group.assembly.delivered(worker.rank):
             return
-        group.assembly.report(worker.rank, message)
         if worker.rank == 0:
             self.last_row = {
                 **message.metrics,
@@ -280,33 +264,11 @@ class Run:
                 "time_total_s": message.at - self.history.attempts[0].started_at,
                 "attempt": group.attempt,
             }
-            self._emit(do.WriteRow(row=self.last_row))
-        self._assemble(group)
-        if message.files is not None and group.assembly.waiting():
-            self._emit(do.SetTimer(name=f"held:{group.attempt}:{message.n}", at=self._now + HELD_FILES))
+            self._out.emit(do.WriteRow(row=self.last_row))
+        self._checkpoints.reported(group, worker, message)
 
     def _stored(self, group: Group, worker: Worker, message: Stored) -> None:
-        if message.error:
-            self._say(f"the checkpoint of report {message.n} was not stored: {message.error}", "warning")
-        group.assembly.stored(worker.rank, message)
-        self._assemble(group)
-
-    def _assemble(self, group: Group) -> None:
-        for given in group.assembly.assignments():
-            self._tell(given.rank, Store(n=given.n, directory=given.staging, files=given.files))
-        for whole in group.assembly.whole():
-            self._committing.add(whole.n)
-            self._persist(
-                CheckpointCommitted(
-                    n=whole.n,
-                    attempt=group.attempt,
-                    name=whole.name,
-                    staging=whole.staging,
-                    metrics=whole.metrics,
-                    files=list(whole.files),
-                )
-            )
-            self._emit(do.Commit(n=whole.n, staging=whole.staging, name=whole.name, files=whole.files))
+        self._checkpoints.stored(group, worker, message)
 
     def _finished(self, group: Group, worker: Worker, message: Finished) -> None:
         if worker.over:
@@ -317,11 +279,10 @@ class Run:
             self._value = message.value
         if message.leftovers:
             threads = ", ".join(message.leftovers)
-            self._say(f"rank {worker.rank} left threads running, which end now: {threads}", "warning")
-        group.assembly.close(worker.rank)
-        self._assemble(group)
+            self._out.say(f"rank {worker.rank} left threads running, which end now: {threads}", "warning")
+        self._checkpoints.closed(group, worker)
         for rank, answer in group.broken_gatherings().items():
-            self._tell(rank, answer)
+            self._out.tell(group.attempt, rank, answer)
         if all(w.over for w in group.workers):
             self._warn_of_uneven_reports(group)
             self._end(GRACE_AFTER_STOP)
@@ -333,13 +294,13 @@ class Run:
         counts = [n - group.start for n in group.reports()]
         if not self._stop and group.every(Phase.FINISHED) and len(set(counts)) > 1:
             told = ", ".join(f"rank {rank}: {count}" for rank, count in enumerate(counts[:16]))
-            self._say(f"the ranks reported a different number of times ({told}); rank 0's reports count", "warning")
+            self._out.say(f"the ranks reported a different number of times ({told}); rank 0's reports count", "warning")
 
     def _failed(self, group: Group, worker: Worker, message: Failed) -> None:
         if worker.over:
             return
         failure = group.fail(worker, error=message.error)
-        self._tell(worker.rank, Farewell())
+        self._out.tell(group.attempt, worker.rank, Farewell())
         broken = looks_like_a_consequence(failure)
         self._end(GRACE_AFTER_BROKEN_COLLECTIVE if broken else GRACE_AFTER_EXCEPTION)
 
@@ -361,7 +322,10 @@ class Run:
 
     def _gone(self, group: Group, worker: Worker) -> None:
         worker.gone = True
-        if group.gone and not self._committing:
+        self._conclude_if_over(group)
+
+    def _conclude_if_over(self, group: Group) -> None:
+        if group.gone and self._checkpoints.settled:
             self._conclude()
 
     def _lost(self, event: on.HostLost) -> None:
@@ -377,27 +341,18 @@ class Run:
                 group.fail(worker, lost=event.reason)
             worker.gone = True
         self._end(GRACE_AFTER_DEATH)
-        if group.gone and not self._committing:
-            self._conclude()
+        self._conclude_if_over(group)
 
     def _commit_done(self, event: on.CommitDone) -> None:
-        self._committing.discard(event.n)
-        committed = next((c for c in self.history.checkpoints if c.n == event.n), None)
         group = self._current()
-        if committed:
-            for worker in group.alive():
-                self._tell(worker.rank, Committed(n=committed.n, path=committed.name))
-        for old in superfluous(self.history.checkpoints, self.spec.checkpoint):
-            self._persist(CheckpointDeleted(n=old.n, name=old.name))
-            self._emit(do.DeleteCheckpoint(name=old.name))
-        if group.gone and not self._committing:
-            self._conclude()
+        self._checkpoints.committed(group, event.n)
+        self._conclude_if_over(group)
 
     def _storage_failed(self, event: on.StorageFailed) -> None:
         if self._broken_storage:
             return
         self._broken_storage = event.reason
-        self._committing.clear()
+        self._checkpoints.abandon()
         if self.group is None or self.group.gone:
             self._give_up(event.reason)
         else:
@@ -419,7 +374,7 @@ class Run:
         """Stop all ranks at one report: the first that none of them has reached, as far as is known here."""
         n = max(group.reports()) + 1
         for worker in group.alive():
-            self._tell(worker.rank, StopAt(n=n))
+            self._out.tell(group.attempt, worker.rank, StopAt(n=n))
 
     def _kill_all(self, group: Group) -> None:
         if self.state is not RunState.ENDING:
@@ -431,7 +386,7 @@ class Run:
         for worker in alive:
             worker.killed = worker.killed or not worker.over
         if alive:
-            self._emit(do.Kill(attempt=group.attempt, ranks=tuple(worker.rank for worker in alive)))
+            self._out.emit(do.Kill(attempt=group.attempt, ranks=tuple(worker.rank for worker in alive)))
 
     def _timer(self, event: on.TimerFired) -> None:
         kind, _, rest = event.name.partition(":")
@@ -442,16 +397,9 @@ class Run:
             self._kill_all(group)
         elif kind == "start" and self.state is RunState.STARTING:
             phases = ", ".join(f"rank {rank}: {phase}" for rank, phase in group.phases().items())
-            self._say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
+            self._out.say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
         elif kind == "held":
-            self._release_held_files(group, int(rest.partition(":")[2]))
-
-    def _release_held_files(self, group: Group, n: int) -> None:
-        ranks = group.assembly.waiting().get(n)
-        if ranks:
-            self._say(f"rank {ranks[0]} has a checkpoint in report {n} that lower ranks have not reached", "warning")
-            group.assembly.hurry(n)
-            self._assemble(group)
+            self._checkpoints.held(group, int(rest.partition(":")[2]))
 
     # ---- small things -----------------------------------------------------------------------------------------------
 
@@ -460,29 +408,12 @@ class Run:
             raise AssertionError("no attempt was started yet: " + "\n".join(self._story))
         return self.group
 
-    def _latest(self) -> CommittedCheckpoint | None:
-        return max(self.history.checkpoints, key=lambda c: c.n, default=None)
-
     def _step(self, step: Step) -> None:
         self.state = next_state(self.state, step, list(self._story))
 
-    def _emit(self, command: do.Command) -> None:
-        self._commands.append(command)
-
-    def _persist(self, record: AnyRecord) -> None:
-        dated = msgspec.structs.replace(record, at=self._now + self._wall_offset)
-        self.history.apply(dated)
-        self._emit(do.Persist(record=dated))
-
-    def _tell(self, rank: int, message: Any) -> None:
-        self._emit(do.Tell(attempt=self._current().attempt, rank=rank, message=message))
-
-    def _say(self, text: str, level: str = "info") -> None:
-        self._emit(do.Say(text=text, level=level))
-
     def _notify(self) -> None:
         group = self.group
-        self._emit(
+        self._out.emit(
             do.Notify(
                 state=self.state,
                 attempt=group.attempt if group else 0,

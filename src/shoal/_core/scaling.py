@@ -49,9 +49,7 @@ def strict_resources(request: GroupRequest) -> dict[str, float]:
 
 def fitting(request: GroupRequest, available: Mapping[str, float]) -> int:
     """Return how many workers of the request fit into what is available, at most ``max_workers``."""
-    counts = [
-        int(available.get(name, 0.0) / amount + 1e-9) for name, amount in strict_resources(request).items()
-    ]
+    counts = [int(available.get(name, 0.0) / amount + 1e-9) for name, amount in strict_resources(request).items()]
     return min([request.max_workers, *counts])
 
 
@@ -60,13 +58,16 @@ def check_feasible(request: GroupRequest, total: Mapping[str, float], where: str
     if fitting(request, total) >= request.min_workers:
         return
     lacking = [
-        f"{name}: {amount * request.min_workers:g} asked ({request.min_workers} x {amount:g}), {total.get(name, 0):g} there"
+        f"{name}: {amount * request.min_workers:g} asked ({request.min_workers} x {amount:g}), "
+        f"{total.get(name, 0):g} there"
         for name, amount in strict_resources(request).items()
         if total.get(name, 0.0) + 1e-9 < amount * request.min_workers
     ]
     advice = "Ask for fewer workers or less for each of them"
     if "GPU" in strict_resources(request) and not total.get("GPU"):
-        advice = "Use ScalingConfig(use_gpu=False) to train on CPUs, or check that the driver shows the GPUs (nvidia-smi)"
+        advice = (
+            "Use ScalingConfig(use_gpu=False) to train on CPUs, or check that the driver shows the GPUs (nvidia-smi)"
+        )
     raise InfeasibleRequest(f"{where} can never hold {request}. " + "; ".join(lacking) + f". {advice}.")
 
 

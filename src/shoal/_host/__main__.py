@@ -1,4 +1,4 @@
-"""A host: ``python -m shoal._host DIRECTORY PARENT_PID``. Reads an engine's orders, a JSON line each, from its input."""
+"""A host: ``python -m shoal._host DIRECTORY PARENT_PID``. Its input has an engine's orders, a JSON line each."""
 
 from __future__ import annotations
 

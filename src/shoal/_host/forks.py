@@ -6,6 +6,7 @@ network side is gone, it kills them all and ends.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -25,7 +26,7 @@ from shoal._core.messages import ExitInfo
 from shoal._host import wire
 from shoal._host.exits import exit_info, out_of_memory_kills
 from shoal._worker.main import main as worker_main
-from shoal._worker.process import become, die_with_parent
+from shoal._worker.process import Birth, become, die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -108,7 +109,7 @@ class ForkServer:
         os.dup2(output, 2)
         os.close(output)
 
-    def _preload(self, birth: wire.Birth) -> None:
+    def _preload(self, birth: Birth) -> None:
         """Import what the framework names. What cannot be imported here fails, and is told, in the worker itself."""
         missing = [name for name in birth.preload if name not in self._preloaded]
         if not missing:
@@ -155,7 +156,7 @@ class ForkServer:
         kill_orphans()
 
 
-def execute(birth: wire.Birth) -> NoReturn:
+def execute(birth: Birth) -> NoReturn:
     """Replace this process by a fresh interpreter that is a worker."""
     with tempfile.TemporaryFile(buffering=0) as boot:
         boot.write(msgspec.msgpack.encode(birth))
@@ -170,10 +171,8 @@ def kill_family(pid: int, *, itself: bool = True) -> None:
     """Kill a worker and every process of its session."""
     if itself:
         _kill(pid)
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     if sys.platform == "linux":
         for other in _processes():
             if other != pid and _session_of(other) == pid:
@@ -191,10 +190,8 @@ def kill_orphans() -> None:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _processes() -> list[int]:

@@ -121,7 +121,7 @@ class Host:
         """Work until the engine's pipe closes, the parent dies, or the fork server is gone."""
         while True:
             self._listen_to_outputs()
-            for source, _ in self._poller.poll(self._patience() * 1000):
+            for source, _ in self._poller.poll(int(self._patience() * 1000) + 1):
                 if source == 0:
                     if not self._take_control():
                         return
@@ -145,7 +145,7 @@ class Host:
             link.socket.close()
         self._context.term()
 
-    # ---- orders -------------------------------------------------------------------------------------------------------
+    # ---- orders -----------------------------------------------------------------------------------------------------
 
     def _take_control(self) -> bool:
         data = os.read(0, 65536)
@@ -215,7 +215,7 @@ class Host:
         self._poller.unregister(link.socket)
         link.socket.close()
 
-    # ---- what workers do ----------------------------------------------------------------------------------------------
+    # ---- what workers do --------------------------------------------------------------------------------------------
 
     def _patience(self) -> float:
         now = time.monotonic()
@@ -286,7 +286,7 @@ class Host:
         output.close()
         shutil.rmtree(self._directory / f"{key.run_id}-{key.attempt}-{key.rank}", ignore_errors=True)
 
-    # ---- the fence ----------------------------------------------------------------------------------------------------
+    # ---- the fence --------------------------------------------------------------------------------------------------
 
     def _beat(self, now: float) -> None:
         """Show that we live; end the workers of a supervisor that has been silent for its limit."""

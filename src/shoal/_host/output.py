@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 
@@ -16,10 +17,8 @@ class Output:
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
         if hasattr(fcntl, "F_SETPIPE_SZ"):
-            try:
+            with contextlib.suppress(OSError):  # the user's quota for pipes is used up; the usual 64 KiB do as well
                 fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
-            except OSError:
-                pass  # the user's quota for pipes is used up; the usual 64 KiB do as well
         self.open = True
         self._held = b""
 

@@ -192,7 +192,9 @@ class LiveDisplay(Display):
             table.add_row(Text("report", style="dim"), Text(str(self._metrics["training_iteration"])))
         for key, value in shown(self._metrics).items():
             table.add_row(
-                Text(key, style="dim"), Text(brief(value), style="bold"), Text(sparkline(self._curves.get(key, ())), "cyan")
+                Text(key, style="dim"),
+                Text(brief(value), style="bold"),
+                Text(sparkline(self._curves.get(key, ())), "cyan"),
             )
         attempt = f" · attempt {self._attempt}" if self._attempt > 1 else ""
         title = Text(f" {self._name} · {self._state}{attempt} · {elapsed(time.monotonic() - self._started)} ")

@@ -69,4 +69,3 @@ def rebuilt(failure: Failure) -> BaseException:
                 error.add_note(f"\nOn rank {failure.rank} ({failure.host}):\n{failure.error.traceback.rstrip()}")
             return error
     return RemoteError(f"{failure.error.type}: {failure.error.message}\n{failure.error.traceback}".rstrip())
-

@@ -60,7 +60,9 @@ def _lead(job: Job, engine: InProcessEngine, supervisor: Supervisor) -> Outcome:
     here = _work(invitation, engine, over)
     thread.join()
     if not ends:
-        raise WorkerGroupError("the supervisor of the run died; its traceback is above", path=str(supervisor.files.path))
+        raise WorkerGroupError(
+            "the supervisor of the run died; its traceback is above", path=str(supervisor.files.path)
+        )
     outcome = conclude(job, supervisor, ends[0])
     if ends[0].state is RunState.FAILED:
         raise failed(ends[0], supervisor.files, job.name, here.error)

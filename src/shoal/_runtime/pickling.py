@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,9 @@ from shoal._worker.main import Task
 DEPTH = 4
 
 
-def pickled_task(function: Callable[..., Any], takes_config: bool, config: dict[str, Any], framework: Framework) -> bytes:
+def pickled_task(
+    function: Callable[..., Any], takes_config: bool, config: dict[str, Any], framework: Framework
+) -> bytes:
     """Return what a worker needs to run the function.
 
     Raises
@@ -54,20 +57,15 @@ def _culprits(value: Any, path: str, depth: int) -> Iterator[str]:
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[Any, str]]:
-    if isinstance(value, types.MethodType):
+    if isinstance(value, types.FunctionType):
+        yield from _captured(value, path)
+    elif isinstance(value, types.MethodType):
         yield value.__self__, f"the object of {path}"
         yield value.__func__, path
-    elif isinstance(value, types.FunctionType):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            try:
-                yield cell.cell_contents, f"variable {name!r}, captured from outside by {path}"
-            except ValueError:
-                continue
-        for name in sorted(_global_names(value.__code__)):
-            if name in value.__globals__ and not isinstance(value.__globals__[name], types.ModuleType):
-                yield value.__globals__[name], f"global variable {name!r}, used by {path}"
-        for index, default in enumerate(value.__defaults__ or ()):
-            yield default, f"default argument {index} of {path}"
+    elif isinstance(value, functools.partial):
+        yield value.func, path
+        yield value.args, f"the arguments of {path}"
+        yield value.keywords, f"the arguments of {path}"
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield inner, f"{path}[{key!r}]"
@@ -77,9 +75,19 @@ def _parts(value: Any, path: str) -> Iterator[tuple[Any, str]]:
     elif hasattr(value, "__dict__") and not isinstance(value, type):
         for name, inner in vars(value).items():
             yield inner, f"attribute {name!r} of {path}"
-    if hasattr(value, "func") and hasattr(value, "keywords"):  # functools.partial
-        yield value.func, path
-        yield value.keywords, f"the arguments of {path}"
+
+
+def _captured(function: types.FunctionType, path: str) -> Iterator[tuple[Any, str]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield cell.cell_contents, f"variable {name!r}, captured from outside by {path}"
+        except ValueError:
+            continue  # not assigned yet
+    for name in sorted(_global_names(function.__code__)):
+        if name in function.__globals__ and not isinstance(function.__globals__[name], types.ModuleType):
+            yield function.__globals__[name], f"global variable {name!r}, used by {path}"
+    for index, default in enumerate(function.__defaults__ or ()):
+        yield default, f"default argument {index} of {path}"
 
 
 def _global_names(code: types.CodeType) -> set[str]:

@@ -62,7 +62,7 @@ class LocalStorage:
 
 
 def damage(checkpoint: Path) -> str:
-    """Return what is wrong with a committed checkpoint by its manifest: a missing file or a wrong size; empty if sound."""
+    """Return what is wrong with a checkpoint by its manifest: a missing file, a wrong size; empty if it is sound."""
     try:
         manifest = msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError) as error:

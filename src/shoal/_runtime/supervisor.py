@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import os
 import sys
 import time
@@ -134,11 +135,11 @@ class Supervisor:
             for descriptor in (self._wake_read, self._wake_write):
                 os.close(descriptor)
 
-    # ---- one turn of the loop -----------------------------------------------------------------------------------------
+    # ---- one turn of the loop ---------------------------------------------------------------------------------------
 
     def _turn(self, poller: zmq.Poller) -> None:
         more = False
-        for source, _ in poller.poll(self._patience() * 1000):
+        for source, _ in poller.poll(math.ceil(self._patience() * 1000)):
             if source == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
@@ -181,7 +182,7 @@ class Supervisor:
         if self._files.broken and self._outcome is None:
             self._handle(on.StorageFailed(reason=self._files.broken))
 
-    # ---- what arrives -------------------------------------------------------------------------------------------------
+    # ---- what arrives -----------------------------------------------------------------------------------------------
 
     def _hear(self, peer: Peer, message: FromHost | FromWorker) -> None:
         if isinstance(peer, WorkerPeer):
@@ -210,7 +211,7 @@ class Supervisor:
         silent = time.monotonic() - heard_at
         self._handle(on.HostLost(host=host, reason=f"host {host} was silent for {silent:.1f} s (limit {limit:g} s)"))
 
-    # ---- deeds --------------------------------------------------------------------------------------------------------
+    # ---- deeds ------------------------------------------------------------------------------------------------------
 
     def _acquire(self, command: do.Acquire) -> None:
         self._lease = self._parts.engine.acquire(self._parts.job.request, self)
@@ -313,5 +314,3 @@ class Supervisor:
             except Exception as error:
                 text = f"{type(callback).__name__}.{method} raised {type(error).__name__}: {error}; the run goes on"
                 self._parts.display.on_message(text, "warning")
-
-

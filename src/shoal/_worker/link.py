@@ -105,7 +105,7 @@ class Link:
         context.term()
 
     def _wait(self, poller: zmq.Poller, seconds: float) -> None:
-        for source, _ in poller.poll(seconds * 1000):
+        for source, _ in poller.poll(round(seconds * 1000)):
             if source == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)

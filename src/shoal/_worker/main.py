@@ -67,7 +67,7 @@ class EndHere:
 def main_here(boot: Boot, over: threading.Event) -> EndHere:
     """Be a worker in the calling thread of this process. ``over`` is set when its supervisor is gone, whyever."""
     link, session = connect(boot)
-    threading.Thread(target=lambda: (over.wait(), session.release()), name="shoal-over", daemon=True).start()
+    threading.Thread(target=_release_after, args=(over, session), name="shoal-over", daemon=True).start()
     try:
         end = work(session, set(threading.enumerate()))
         link.say(end.message)
@@ -83,6 +83,11 @@ def main_here(boot: Boot, over: threading.Event) -> EndHere:
         link.say(Left())
         link.close()
         sessions.install(None)
+
+
+def _release_after(over: threading.Event, session: Session) -> None:
+    over.wait()
+    session.release()
 
 
 def connect(boot: Boot) -> tuple[Link, Session]:
@@ -149,7 +154,9 @@ def describe(error: BaseException) -> ErrorInfo:
     except Exception:
         text = f"{type(error).__name__}: {message}\n"
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
+    )
     return ErrorInfo(type=name, message=message, traceback=text, pickled=_pickled_error(error))
 
 

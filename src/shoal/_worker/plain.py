@@ -47,12 +47,12 @@ def _value(value: Any, path: str) -> Any:
 
 
 def _scalar(value: Any, path: str) -> Any:
-    """Convert what NumPy, torch, jax and tensorflow have in common: one element that ``item()`` or ``numpy()`` gives."""
+    """Convert what NumPy, torch, jax and tensorflow share: one element that ``item()`` or ``numpy()`` gives."""
     shape = getattr(value, "shape", None)
     convert = getattr(value, "item", None) or getattr(value, "numpy", None)
     if shape is None or convert is None:
         raise TypeError(
-            f"metric {path!r} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be kept as a metric. "
+            f"metric {path!r} is a {type(value).__module__}.{type(value).__qualname__}, which is no plain data. "
             "Report numbers, texts, booleans, None, and dicts or lists of them; put anything else into a checkpoint"
         )
     size = 1

@@ -39,8 +39,8 @@ def become(birth: Birth) -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     os.makedirs(birth.boot.scratch, exist_ok=True)
     os.chdir(birth.directory if os.path.isdir(birth.directory) else birth.boot.scratch)
-    sys.stdout = sys.__stdout__ = _text_stream(1)
-    sys.stderr = sys.__stderr__ = _text_stream(2)
+    sys.stdout = _text_stream(1)
+    sys.stderr = _text_stream(2)
     if "numpy" in sys.modules:  # forks share its state; Python's own random module reseeds by itself
         sys.modules["numpy"].random.seed()
 

@@ -70,7 +70,7 @@ class Session:
         self._gathered: dict[str, queue.SimpleQueue[Gathered]] = {}
         self._gather_lock = threading.Lock()
 
-    # ---- what a framework and the user's function see ----------------------------------------------------------------
+    # ---- what a framework and the user's function see ---------------------------------------------------------------
 
     @property
     def task(self) -> Setup:
@@ -130,7 +130,7 @@ class Session:
             raise ShoalError(gathered.error)
         return gathered.data
 
-    # ---- the other direction: called in the link's thread --------------------------------------------------------------
+    # ---- the other direction: called in the link's thread -----------------------------------------------------------
 
     def receive(self, message: ToWorker) -> None:
         """Take a message of the supervisor."""
@@ -162,7 +162,7 @@ class Session:
         """Set whom this session talks to."""
         self._speaker = speaker
 
-    # ---- inside -------------------------------------------------------------------------------------------------------
+    # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _say(self, message: FromWorker) -> None:
         if self._speaker is None:
@@ -187,7 +187,7 @@ class Session:
             reason = f"{error.strerror or error} ({where})"
             self._say(Stored(n=n, files=[], error=reason))
             raise StorageError(
-                f"the checkpoint of report {n} could not be stored: {reason}. Checkpoints committed before are untouched"
+                f"the checkpoint of report {n} could not be stored: {reason}. Earlier checkpoints are untouched"
             ) from error
         self._say(Stored(n=n, files=stored))
 

@@ -66,15 +66,17 @@ class LaunchedEngine(InProcessEngine):
     def check(self, request: GroupRequest) -> None:
         if not request.min_workers <= self._world_size <= request.max_workers:
             raise InfeasibleRequest(
-                f"the launcher started {self._world_size} ranks, and the script asks for {request}. Start as many ranks "
-                "as ScalingConfig(num_workers=...) says, or write a range there, such as num_workers=(1, 8)"
+                f"the launcher started {self._world_size} ranks, and the script asks for {request}. Start as many "
+                "ranks as ScalingConfig(num_workers=...) says, or write a range there, such as num_workers=(1, 8)"
             )
 
     def acquire(self, request: GroupRequest, inbox: Inbox) -> InlineLease:
         hostname = socket.gethostname()
         machines = max(1, self._world_size // max(1, self._local_size))
         slots = tuple(
-            HostSlots(host=f"machine {index}", hostname=hostname if index == 0 else f"machine {index}", count=self._local_size)
+            HostSlots(
+                host=f"machine {index}", hostname=hostname if index == 0 else f"machine {index}", count=self._local_size
+            )
             for index in range(machines)
         )
         inbox.post(Acquired(slots=slots))
@@ -86,9 +88,11 @@ class LaunchedEngine(InProcessEngine):
     def _launch_store(self) -> Any:
         if self._store is None:
             try:
-                from torch.distributed import rendezvous
+                from torch.distributed.rendezvous import rendezvous
             except ImportError as error:
-                raise ShoalError('the launched engine meets through torch\'s store: pip install "shoal[torch]"') from error
+                raise ShoalError(
+                    'the launched engine meets through torch\'s store: pip install "shoal[torch]"'
+                ) from error
             self._store, _, _ = next(iter(rendezvous("env://")))
         return self._store
 

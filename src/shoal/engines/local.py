@@ -15,10 +15,9 @@ from pathlib import Path
 import msgspec
 import psutil
 
-import shoal
 from shoal._core.contracts import Engine, Inbox
-from shoal._core.events import Acquired, HostLost, HostSlots, Infeasible
 from shoal._core.errors import InfeasibleRequest
+from shoal._core.events import Acquired, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
 from shoal.engines.devices import cuda_devices
 
@@ -54,7 +53,8 @@ class LocalEngine(Engine):
     def check(self, request: GroupRequest) -> None:
         if self._limits.get("GPU", 0.0) > len(self._devices):
             raise InfeasibleRequest(
-                f"shoal.init(num_gpus={self._limits['GPU']:g}) promised more GPUs than the {len(self._devices)} found here"
+                f"shoal.init(num_gpus={self._limits['GPU']:g}) promised more GPUs than there are: "
+                f"{len(self._devices)} found"
             )
         check_feasible(request, self._total, "this machine")
 
@@ -163,9 +163,9 @@ class HostProcess:
         self._on_end = on_end
         self._ending = False
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-host-"))
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         # The host must find this shoal even where the driver's script has put it on the path by itself.
-        package_parent = str(Path(shoal.__file__).parent.parent)
+        package_parent = str(Path(__file__).parents[2])
         paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shoal._host", str(self.directory), str(os.getpid())],

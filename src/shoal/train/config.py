@@ -85,7 +85,7 @@ class ScalingConfig:
             if len(self.num_workers) != 2:
                 raise TypeError(f"num_workers={self.num_workers!r}: a range has two numbers, (min, max)")
             return self.num_workers[0], self.num_workers[1]
-        return self.num_workers, self.num_workers  # type: ignore[return-value]
+        return self.num_workers, self.num_workers
 
     @property
     def worker_resources(self) -> dict[str, float]:

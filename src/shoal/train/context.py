@@ -26,7 +26,7 @@ def report(
     Parameters
     ----------
     metrics : mapping of str to plain data
-        Python, NumPy or 0-d tensor numbers, texts, booleans, ``None``, lists and dicts of them. Those of rank 0 are kept.
+        Python, NumPy or 0-d tensor numbers, texts, booleans, ``None``, lists and dicts of them. Rank 0's are kept.
     checkpoint : Checkpoint, optional
         A directory of files. They are copied, and may be changed after the call. A file that several ranks have under
         the same name is stored once, from the lowest of them.

@@ -103,7 +103,9 @@ class Result:
         if end.get("state") == "FAILED":
             failures = end.get("failures") or [{}]
             cause = (failures[0].get("error") or {}).get("traceback", "")
-            error = TrainingFailedError(f"the run failed: {end.get('reason', '')}\n{cause}".strip(), path=str(directory))
+            error = TrainingFailedError(
+                f"the run failed: {end.get('reason', '')}\n{cause}".strip(), path=str(directory)
+            )
         params = directory / "params.json"
         described = jsonl.decode(asked.read_bytes())
         score = (described.get("run_config") or {}).get("checkpoint_config") or {}

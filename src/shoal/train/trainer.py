@@ -159,8 +159,8 @@ def takes_config(function: Any, config: Any) -> bool:
     """Whether a training function takes the configuration; raise ``TypeError`` if it cannot be called at all."""
     if not callable(function):
         raise TypeError(
-            f"train_loop_per_worker={function!r} is a {type(function).__name__}, which cannot be called; give a function "
-            "such as `def train_func(config): ...`"
+            f"train_loop_per_worker={function!r} is a {type(function).__name__}, which cannot be called; give a "
+            "function such as `def train_func(config): ...`"
         )
     name = getattr(function, "__qualname__", repr(function))
     try:
@@ -171,7 +171,9 @@ def takes_config(function: Any, config: Any) -> bool:
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         takes = any(p.kind in positional or p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
         if config and not takes:
-            raise TypeError(f"train_loop_config is given, but the training function {name}{signature} takes no argument")
+            raise TypeError(
+                f"train_loop_config is given, but the training function {name}{signature} takes no argument"
+            )
         return takes
     raise TypeError(
         f"the training function {name}{signature} cannot be called with one argument, the configuration, or with none; "

@@ -54,6 +54,7 @@ class TorchConfig(Framework):
         """Make the process group over a store whose port rank 0 picks by binding it."""
         import torch
         import torch.distributed as dist
+        from torch._C._distributed_c10d import TCPStore
 
         from shoal.train.torch.device import get_device
 
@@ -69,14 +70,14 @@ class TorchConfig(Framework):
         store = None
         offer = b""
         if ranks.world_rank == 0:
-            store = dist.TCPStore(
+            store = TCPStore(
                 worker.address, 0, ranks.world_size, is_master=True, wait_for_workers=False, timeout=timeout
             )
             offer = msgspec.json.encode([worker.address, store.port])
         address, port = msgspec.json.decode(worker.gather("torch store", offer)[0], type=tuple[str, int])
         os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
         if store is None:
-            store = dist.TCPStore(address, port, ranks.world_size, is_master=False, timeout=timeout)
+            store = TCPStore(address, port, ranks.world_size, is_master=False, timeout=timeout)
         dist.init_process_group(
             self.backend or ("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"),
             store=store,

@@ -106,7 +106,8 @@ class PreparedDataLoader(DataLoader[Any]):
         return (to_device(batch, self._device) for batch in batches)
 
     def _choose_order(self) -> None:
-        for source in (self.sampler, self.batch_sampler, self.dataset):
+        sources: tuple[Any, ...] = (self.sampler, self.batch_sampler, self.dataset)
+        for source in sources:
             if not hasattr(source, "set_epoch"):
                 continue
             # Somebody who calls sampler.set_epoch() himself knows better which epoch this is.
@@ -132,7 +133,10 @@ def _shared(loader: DataLoader[Any], ranks: Ranks) -> dict[str, Any]:
         return {"dataset": RankStream(dataset, ranks), "batch_size": loader.batch_size, "drop_last": loader.drop_last}
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
         batches: Any = loader.batch_sampler
-        return {"dataset": dataset, "batch_sampler": batches if is_distributed(batches) else RankSampler(batches, ranks)}
+        return {
+            "dataset": dataset,
+            "batch_sampler": batches if is_distributed(batches) else RankSampler(batches, ranks),
+        }
     return {"dataset": dataset, **_batching(loader, _shared_sampler(loader, ranks))}
 
 
@@ -185,7 +189,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 def _transferred_ahead(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
     """Copy each batch on a stream of its own while the one before it is used."""
-    stream = torch.cuda.Stream(device)
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def fetch() -> Any:
         batch = next(batches, _END)

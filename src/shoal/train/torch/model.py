@@ -36,8 +36,8 @@ def prepare_model(
 ) -> nn.Module:
     """Return the model on the worker's device, wrapped for data parallel training if there is more than one worker.
 
-    Its ``state_dict()`` has no ``module.`` prefix and its ``load_state_dict()`` takes either form, so a checkpoint moves
-    between one worker and many.
+    Its ``state_dict()`` has no ``module.`` prefix and its ``load_state_dict()`` takes either form, so a checkpoint
+    moves between one worker and many.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def prepare_model(
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if move_to_device:
         model = model.to(device)
-    model.register_load_state_dict_pre_hook(_take_either_form)
-    model.forward = with_autocast(model.forward, device)  # type: ignore[method-assign]
+    model.register_load_state_dict_pre_hook(_take_either_form)  # type: ignore[no-untyped-call]
+    model.forward = with_autocast(model.forward, device)
     settings = dict(parallel_strategy_kwargs or {})
     trainable = any(parameter.requires_grad for parameter in model.parameters())
     if session.ranks.world_size == 1 or parallel_strategy is None or not trainable:
@@ -89,7 +89,8 @@ def _sharded(model: nn.Module, device: torch.device, settings: dict[str, Any]) -
 
     world_size = torch.distributed.get_world_size()
     mesh = settings.pop("mesh", None) or init_device_mesh(device.type, (world_size,))
-    return fully_shard(model, mesh=mesh, **settings)
+    fully_shard(model, mesh=mesh, **settings)  # in place: the model becomes an FSDPModule
+    return model
 
 
 def _take_either_form(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -7,6 +7,7 @@ items are repeated from the beginning to fill up, a stream's incomplete last rou
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sized
@@ -62,7 +63,7 @@ class RankSampler(Sampler[T]):
     def __len__(self) -> int:
         if not isinstance(self.inner, Sized):
             raise TypeError(f"{type(self.inner).__name__} has no length")
-        return -(-len(self.inner) // self._ranks.world_size)
+        return math.ceil(len(self.inner) / self._ranks.world_size)
 
 
 class RankStream(IterableDataset[T]):
