@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from shoal._core.job import Job
 from shoal._core.messages import Boot, Endpoint
 from shoal._core.states import RunState
 from shoal._runtime.failures import failed
-from shoal._runtime.preparation import Outcome, conclude, prepared
+from shoal._runtime.preparation import Outcome, conclude, prepared, task_of
 from shoal._runtime.supervisor import Supervisor
 from shoal._worker.main import EndHere, main_here
 
@@ -57,13 +58,13 @@ def _lead(job: Job, engine: InProcessEngine, supervisor: Supervisor) -> Outcome:
 
     thread = threading.Thread(target=supervise, name="shoal-supervisor", daemon=True)
     thread.start()
-    here = _work(invitation, engine, over)
+    here = _work(job, invitation, engine, over)
     thread.join()
     if not ends:
         raise WorkerGroupError(
             "the supervisor of the run died; its traceback is above", path=str(supervisor.files.path)
         )
-    outcome = conclude(job, supervisor, ends[0])
+    outcome = replace(conclude(job, supervisor, ends[0]), value=here.value)
     if ends[0].state is RunState.FAILED:
         raise failed(ends[0], supervisor.files, job.name, here.error)
     return outcome
@@ -73,7 +74,7 @@ def _join(job: Job, engine: InProcessEngine) -> Outcome:
     invitation = msgspec.json.decode(engine.share(b""), type=Invitation)
     if invitation.error:
         raise WorkerGroupError(f"rank 0 did not start the run: {invitation.error}")
-    here = _work(invitation, engine, threading.Event())
+    here = _work(job, invitation, engine, threading.Event())
     if here.error is not None:
         raise WorkerGroupError(
             f"rank {engine.rank} raised {type(here.error).__name__}: {here.error}",
@@ -81,10 +82,10 @@ def _join(job: Job, engine: InProcessEngine) -> Outcome:
             path=here.run_path,
         ) from here.error
     state = RunState.STOPPED if here.stopped else RunState.FINISHED
-    return Outcome(path=Path(here.run_path), state=state, reason="", metrics=here.metrics)
+    return Outcome(path=Path(here.run_path), state=state, reason="", metrics=here.metrics, value=here.value)
 
 
-def _work(invitation: Invitation, engine: InProcessEngine, over: threading.Event) -> EndHere:
+def _work(job: Job, invitation: Invitation, engine: InProcessEngine, over: threading.Event) -> EndHere:
     if invitation.endpoint is None:
         raise AssertionError("an invitation without an endpoint has an error")
     os.environ["SHOAL_HOST_ADDRESS"] = engine.address
@@ -92,7 +93,7 @@ def _work(invitation: Invitation, engine: InProcessEngine, over: threading.Event
         boot = Boot(
             endpoint=invitation.endpoint, run_id=invitation.run_id, attempt=1, rank=engine.rank, scratch=scratch
         )
-        return main_here(boot, over)
+        return main_here(boot, task_of(job), over)
 
 
 @contextmanager

@@ -5,21 +5,18 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
 
-from shoal._core.contracts import Framework
 from shoal._core.errors import UnpicklableError
 from shoal._worker.main import Task
 
 DEPTH = 4
 
 
-def pickled_task(
-    function: Callable[..., Any], takes_config: bool, config: dict[str, Any], framework: Framework
-) -> bytes:
+def pickled_task(task: Task) -> bytes:
     """Return what a worker needs to run the function.
 
     Raises
@@ -28,18 +25,18 @@ def pickled_task(
         Naming the variable that cannot be sent, and where it is captured.
     """
     try:
-        task: bytes = cloudpickle.dumps(Task(function, takes_config, config, framework))
+        pickled: bytes = cloudpickle.dumps(task)
     except Exception as error:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        culprit = next(_culprits(function, f"the function {name!r}", DEPTH), None) or next(
-            _culprits(config, "train_loop_config", DEPTH), None
+        name = getattr(task.function, "__qualname__", type(task.function).__name__)
+        culprit = next(_culprits(task.function, f"the function {name!r}", DEPTH), None) or next(
+            _culprits(task.config, "train_loop_config", DEPTH), None
         )
         what = f"{culprit} cannot be sent to the workers" if culprit else "the task cannot be sent to the workers"
         raise UnpicklableError(
             f"{what} ({type(error).__name__}: {error}). Create it inside the training function instead, or pass what "
             "it is made from (a path, an address, a size) in train_loop_config"
         ) from error
-    return task
+    return pickled
 
 
 def _culprits(value: Any, path: str, depth: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import msgspec
 
 from shoal._core import commands as do
@@ -25,6 +26,7 @@ from shoal._runtime.display import make_display
 from shoal._runtime.pickling import pickled_task
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.supervisor import Parts, Supervisor
+from shoal._worker.main import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,19 @@ class Outcome:
     reason: str
     metrics: dict[str, Any]
     history: History = field(default_factory=History)
-    value: bytes | None = None
+    value: Any = None
+
+
+def task_of(job: Job) -> Task:
+    """Return what a worker has to do."""
+    return Task(job.function, job.takes_config, job.config, job.framework)
 
 
 @contextmanager
 def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
     """Check the job, make its directory, listen, and yield the supervisor that will drive it."""
-    task = pickled_task(job.function, job.takes_config, job.config, job.framework)
+    # A worker in this very process gets the objects themselves, so they need not be picklable.
+    task = b"" if engine.in_process else pickled_task(task_of(job))
     engine.check(job.request)
     path = directory.create(job.storage_path, job.name)
     files = RunFiles(path, job.metadata)
@@ -87,7 +95,7 @@ def conclude(job: Job, supervisor: Supervisor, end: do.Finish) -> Outcome:
         reason=end.reason,
         metrics=machine.last_row,
         history=machine.history,
-        value=end.value,
+        value=cloudpickle.loads(end.value) if end.value is not None else None,
     )
 
 

@@ -61,21 +61,23 @@ class EndHere:
     run_path: str
     metrics: dict[str, Any]
     stopped: bool
+    value: Any
     error: BaseException | None
 
 
-def main_here(boot: Boot, over: threading.Event) -> EndHere:
+def main_here(boot: Boot, task: Task, over: threading.Event) -> EndHere:
     """Be a worker in the calling thread of this process. ``over`` is set when its supervisor is gone, whyever."""
     link, session = connect(boot)
     threading.Thread(target=_release_after, args=(over, session), name="shoal-over", daemon=True).start()
     try:
-        end = work(session, set(threading.enumerate()))
+        end = work(session, set(threading.enumerate()), task)
         link.say(end.message)
         session.farewell.wait()
         return EndHere(
             run_path=session.task.run_path if session.setup else "",
             metrics=session.last_metrics,
             stopped=isinstance(end.message, Finished) and end.message.stopped,
+            value=end.value,
             error=end.error,
         )
     finally:
@@ -106,21 +108,22 @@ class End:
 
     message: FromWorker
     error: BaseException | None = None
+    value: Any = None
 
 
-def work(session: Session, existing: set[threading.Thread]) -> End:
-    """Wait for the task and do it."""
+def work(session: Session, existing: set[threading.Thread], task: Task | None = None) -> End:
+    """Wait for the task and do it. A worker in the driver's own process has it already, as the objects themselves."""
     session.arrived.wait()
     if session.setup is None:
         return End(Left(), ShoalError("the supervisor ended before this worker had its task"))
     stopped = False
     value: Any = None
     try:
-        task: Task = cloudpickle.loads(session.task.task)
-        task.framework.start(session)
+        todo: Task = task or cloudpickle.loads(session.task.task)
+        todo.framework.start(session)
         session._say(Ready())
-        value = task.function(task.config) if task.takes_config else task.function()
-        task.framework.stop()
+        value = todo.function(todo.config) if todo.takes_config else todo.function()
+        todo.framework.stop()
     except StopTraining:
         stopped = True
     except SystemExit as error:
@@ -130,11 +133,12 @@ def work(session: Session, existing: set[threading.Thread]) -> End:
         return End(Failed(error=describe(error)), error)
     return End(
         Finished(
-            value=_pickled_value(value) if session.ranks.world_rank == 0 else None,
+            value=_pickled_value(value) if session.ranks.world_rank == 0 and task is None else None,
             stopped=stopped,
             reports=session.reports,
             leftovers=[t.name for t in threading.enumerate() if t not in existing and not t.daemon],
-        )
+        ),
+        value=value,
     )
 
 

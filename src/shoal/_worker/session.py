@@ -67,6 +67,7 @@ class Session:
         self._stop_at: int | None = None
         self._checkpoint: str | None = None
         self._stores: queue.SimpleQueue[Store] = queue.SimpleQueue()
+        self._collectives = 0
         self._gathered: dict[str, queue.SimpleQueue[Gathered]] = {}
         self._gather_lock = threading.Lock()
 
@@ -129,6 +130,12 @@ class Session:
         if gathered.error:
             raise ShoalError(gathered.error)
         return gathered.data
+
+    def next_collective(self) -> str:
+        """Return a key for a gathering that all ranks come to in the same order."""
+        with self._gather_lock:
+            self._collectives += 1
+            return f"collective {self._collectives}"
 
     # ---- the other direction: called in the link's thread -----------------------------------------------------------
 

@@ -21,8 +21,6 @@ from shoal._core.events import Acquired, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
 from shoal.engines.devices import cuda_devices
 
-HOST = "local"
-
 
 class LocalEngine(Engine):
     """Runs workers on this machine.
@@ -67,7 +65,6 @@ class LocalEngine(Engine):
             return lease
         with self._lock:
             self._waiting.append(lease)
-            self._start_host().serve(inbox)
             self._grant()
         return lease
 
@@ -111,7 +108,9 @@ class LocalEngine(Engine):
                 self._used[name] = self._used.get(name, 0.0) + amount
             each = int(lease.request.resources.get("GPU", 0.0))
             lease.devices = tuple(tuple(self._free_devices.pop(0) for _ in range(each)) for _ in range(count))
-            slots = HostSlots(host=HOST, hostname=socket.gethostname(), count=count, devices=lease.devices)
+            host = self._start_host()
+            host.serve(lease.inbox)
+            slots = HostSlots(host=host.name, hostname=socket.gethostname(), count=count, devices=lease.devices)
             lease.inbox.post(Acquired(slots=(slots,)))
 
     def _start_host(self) -> HostProcess:
@@ -125,7 +124,7 @@ class LocalEngine(Engine):
                 self._host = None
             for lease in [*self._active, *self._waiting]:
                 if lease.inbox.run_id in host.serving:
-                    lease.inbox.post(HostLost(host=HOST, reason=how))
+                    lease.inbox.post(HostLost(host=host.name, reason=how))
 
     def _forget(self) -> None:
         """In a child that the driver forked: the host belongs to the parent."""
@@ -175,6 +174,8 @@ class HostProcess:
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
+        # A name of its own, so that what was meant for a host that has died never reaches the next.
+        self.name = f"local-{self.process.pid}"
         threading.Thread(target=self._watch, name="shoal-host-watch", daemon=True).start()
 
     def serve(self, inbox: Inbox) -> None:
@@ -182,7 +183,7 @@ class HostProcess:
         if inbox.run_id not in self.serving:
             self.serving.add(inbox.run_id)
             endpoint = msgspec.to_builtins(inbox.endpoint)
-            self._write({"type": "Serve", "run_id": inbox.run_id, "host": HOST, "endpoint": endpoint})
+            self._write({"type": "Serve", "run_id": inbox.run_id, "host": self.name, "endpoint": endpoint})
 
     def drop(self, inbox: Inbox) -> None:
         """Have the host end what is left of a supervisor's workers."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal._core.errors import ControllerError, TrainingFailedError, WorkerGroupError
+    from shoal.train import collective as collective
     from shoal.train import torch as torch
     from shoal.train.checkpoint import Checkpoint
     from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -26,6 +27,7 @@ __all__ = [
     "TrainContext",
     "TrainingFailedError",
     "WorkerGroupError",
+    "collective",
     "get_checkpoint",
     "get_context",
     "report",
@@ -49,7 +51,7 @@ _ORIGINS = {
     "get_context": "shoal.train.context",
     "report": "shoal.train.context",
 }
-_MODULES = frozenset({"torch"})
+_MODULES = frozenset({"collective", "torch"})
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cloudpickle
-
 from shoal._core.contracts import Framework
 from shoal._core.job import Job
 from shoal._core.states import RunState
@@ -143,7 +141,7 @@ class DataParallelTrainer:
             policy,
             metrics=outcome.metrics,
             config=self._config,
-            return_value=cloudpickle.loads(outcome.value) if outcome.value is not None else None,
+            return_value=outcome.value,
             interrupted=outcome.state is RunState.STOPPED,
         )
 

@@ -1,0 +1,311 @@
+"""The life of a run, decided without a process."""
+
+from __future__ import annotations
+
+import pytest
+from harness import Story
+
+from shoal._core import commands as do
+from shoal._core import events as on
+from shoal._core.messages import Farewell, Gathered, Ready, StopAt, WorkerHello
+from shoal._core.records import AttemptEnded, AttemptStarted, RunEnded, fold
+from shoal._core.retention import CheckpointPolicy
+from shoal._core.run import GRACE_AFTER_STOP
+from shoal._core.states import TRANSITIONS, IllegalTransition, RunState, Step, next_state
+
+
+def test_a_run_goes_from_asking_for_room_to_finished():
+    story = Story(2)
+    assert story.run.state is RunState.PENDING
+    assert len(story.all(do.Acquire)) == 1
+    story.acquired()
+    assert story.run.state is RunState.STARTING
+    (start,) = story.all(do.StartWorkers)
+    assert [w.ranks.world_rank for w in start.workers] == [0, 1]
+    story.training()
+    story.reports(0, 1, loss=0.5)
+    story.reports(1, 1, loss=0.7)
+    story.finishes(0, value=b"v")
+    assert story.told(0, Farewell) == []  # the others may still need what rank 0 keeps
+    story.finishes(1)
+    assert story.told(0, Farewell) == story.told(1, Farewell) == [Farewell()]
+    story.reap()
+    assert story.end.state is RunState.FINISHED
+    assert story.end.value == b"v"
+    assert story.run.last_row["loss"] == 0.5
+    assert len(story.all(do.Release)) == 1
+
+
+def test_the_run_is_over_only_when_every_process_is_gone():
+    story = Story(2).training()
+    story.finishes(0)
+    story.finishes(1)
+    story.exits(0)
+    assert not story.run.state.final
+    story.exits(1)
+    assert story.run.state is RunState.FINISHED
+
+
+def test_the_journal_has_a_record_before_each_deed_that_it_justifies():
+    story = Story(1).training()
+    story.checkpoint(1)
+    story.finishes(0)
+    story.reap()
+    kinds = [type(c).__name__ for c in story.done if isinstance(c, (do.Persist, do.StartWorkers, do.Commit, do.Finish))]
+    assert kinds == ["Persist", "StartWorkers", "Persist", "Commit", "Persist", "Persist", "Finish"]
+
+
+def test_a_replay_of_the_journal_is_the_history_of_the_run():
+    story = Story(2, max_failures=3, keep=CheckpointPolicy(num_to_keep=1)).training()
+    story.checkpoint(1, loss=1.0)
+    story.checkpoint(2, loss=0.5)
+    story.raises(0)
+    story.wait(1)
+    story.reap()
+    story.training()
+    story.finishes(0)
+    story.finishes(1)
+    story.reap()
+    assert fold(c.record for c in story.all(do.Persist)) == story.run.history
+    assert [a.checkpoint for a in story.run.history.attempts] == [0, 2]
+
+
+def test_a_failed_group_starts_again_from_the_newest_committed_checkpoint():
+    story = Story(2, max_failures=1).training()
+    story.checkpoint(3, loss=1.0)
+    story.raises(1)
+    story.wait(1)
+    story.reap()
+    assert story.run.state is RunState.STARTING
+    first, second = story.all(do.StartWorkers)
+    assert (first.attempt, second.attempt) == (1, 2)
+    story.hears(0, WorkerHello(token="", pid=1))
+    set_up = story.all(do.SetUp)[-1]
+    assert (set_up.checkpoint, set_up.checkpoint_report, set_up.attempt) == ("checkpoint_000003", 3, 2)
+
+
+def test_a_group_is_not_started_again_before_the_last_of_the_old_one_is_gone():
+    story = Story(2, max_failures=1).training()
+    story.exits(0, signal=9)
+    story.wait(1)
+    assert len(story.all(do.StartWorkers)) == 1
+    story.exits(1, signal=9)
+    assert len(story.all(do.StartWorkers)) == 2
+
+
+@pytest.mark.parametrize(("max_failures", "attempts"), [(0, 1), (1, 2), (3, 4)])
+def test_a_group_is_started_as_often_as_max_failures_allows(max_failures: int, attempts: int):
+    story = Story(1, max_failures=max_failures).acquired()
+    while not story.run.state.final:
+        story.hears(0, WorkerHello(token="", pid=1))
+        story.raises(0)
+        story.reap()
+    assert len(story.records(AttemptStarted)) == attempts
+    assert story.end.state is RunState.FAILED
+
+
+def test_no_limit_on_failures_is_minus_one():
+    story = Story(1, max_failures=-1).acquired()
+    for _ in range(50):
+        story.exits(0, signal=9)
+    assert not story.run.state.final
+
+
+def test_messages_of_an_older_attempt_are_dropped():
+    story = Story(2, max_failures=1).training()
+    story.raises(0)
+    story.wait(1)
+    story.reap()
+    story.training()
+    assert story.hears(0, Ready(), attempt=1) == []
+    story.see(on.Heard(attempt=1, rank=0, message=Ready()))
+    story.reports(0, 1, loss=1.0)
+    row = story.run.last_row
+    story.see(on.Exited(attempt=1, rank=1, exit=on.ExitInfo(pid=1, signal=9)))
+    assert story.run.state is RunState.RUNNING
+    assert story.run.last_row == row
+
+
+def test_a_report_that_arrives_twice_counts_once():
+    story = Story(1).training()
+    story.reports(0, 1, loss=1.0)
+    story.reports(0, 1, loss=1.0)
+    assert len(story.all(do.WriteRow)) == 1
+
+
+def test_the_user_s_exception_is_the_cause_also_when_a_broken_collective_is_told_first():
+    story = Story(3).training()
+    story.raises(1, "RuntimeError", "[gloo] Connection closed by peer [127.0.0.1]:1234")
+    story.wait(0.1)
+    story.raises(2, "RuntimeError", "Gloo: Connection reset by peer")
+    story.raises(0, "KeyError", "'lr'")
+    story.wait(1)
+    story.reap()
+    assert [f.rank for f in story.end.failures] == [0, 1, 2]
+    assert story.records(AttemptEnded)[0].reason.startswith("rank 0 on h0 raised KeyError")
+
+
+def test_a_killed_worker_is_the_cause_also_when_the_others_notice_it_first():
+    story = Story(2).training()
+    story.raises(0, "RuntimeError", "Connection closed by peer")
+    story.wait(0.2)
+    story.exits(1, signal=9)
+    story.wait(0.1)
+    story.reap()
+    root = story.end.failures[0]
+    assert root.rank == 1
+    assert root.exit is not None
+    assert root.exit.signal == 9
+
+
+def test_ranks_that_shoal_ends_are_consequences():
+    story = Story(2).training()
+    story.raises(0)
+    story.wait(1)
+    story.reap()
+    cause, consequence = story.end.failures
+    assert (cause.rank, cause.consequence) == (0, False)
+    assert (consequence.rank, consequence.consequence) == (1, True)
+
+
+def test_a_worker_that_exits_without_finishing_failed():
+    story = Story(1).training()
+    story.exits(0, code=0)
+    assert story.end.state is RunState.FAILED
+    assert story.end.failures[0].exit.code == 0
+
+
+def test_a_lost_host_fails_its_ranks_and_asks_for_new_room():
+    story = Story(4, max_failures=1).acquired(2, 2).training()
+    story.see(on.HostLost(host="h1", reason="cable cut"))
+    story.wait(1)
+    story.reap()
+    assert story.run.state is RunState.RESTARTING
+    assert len(story.all(do.Acquire)) == 2
+    story.acquired(4)
+    assert story.run.state is RunState.STARTING
+
+
+def test_a_stop_reaches_all_ranks_at_the_same_report():
+    story = Story(2).training()
+    for n in (1, 2):
+        story.reports(0, n)
+    story.reports(1, 1)
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    assert story.told(0, StopAt) == story.told(1, StopAt) == [StopAt(n=3)]
+    story.finishes(0, stopped=True)
+    story.finishes(1, stopped=True)
+    story.reap()
+    assert story.end.state is RunState.STOPPED
+    assert story.end.reason == "Ctrl-C"
+
+
+def test_a_rank_that_waits_for_a_stopped_one_is_ended_after_the_grace():
+    story = Story(2).training()
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    story.finishes(0, stopped=True)
+    story.wait(GRACE_AFTER_STOP - 0.1)
+    assert story.all(do.Kill) == []
+    story.wait(0.2)
+    assert story.all(do.Kill)[-1].ranks == (0, 1)
+    story.reap()
+    assert story.end.state is RunState.STOPPED
+
+
+def test_a_second_stop_kills_at_once():
+    story = Story(2).training()
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    story.see(on.StopAsked(reason="Ctrl-C twice", kill=True))
+    assert story.all(do.Kill)[-1].ranks == (0, 1)
+    story.reap()
+    assert story.end.state is RunState.STOPPED
+    assert story.end.failures == ()
+
+
+def test_a_stop_before_there_is_room_ends_the_run():
+    story = Story(2)
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    assert story.end.state is RunState.STOPPED
+
+
+def test_a_stop_that_comes_when_all_have_finished_changes_nothing():
+    story = Story(1).training()
+    story.finishes(0)
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    story.reap()
+    assert story.end.state is RunState.FINISHED
+
+
+def test_a_failure_after_a_stop_was_asked_is_told_and_not_retried():
+    story = Story(2, max_failures=5).training()
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    story.raises(1, "KeyError", "'lr'")
+    story.wait(5)
+    story.reap()
+    assert story.end.state is RunState.FAILED
+    assert story.end.failures[0].rank == 1
+
+
+def test_broken_storage_ends_the_run_with_its_reason():
+    story = Story(2, max_failures=5).training()
+    story.see(on.StorageFailed(reason="No space left on device"))
+    story.reap()
+    assert story.end.state is RunState.FAILED
+    assert "No space left" in story.end.reason
+
+
+def test_a_gathering_is_told_to_all_once_the_last_has_come():
+    story = Story(3).training()
+    story.offers(2, "k", b"c")
+    story.offers(0, "k", b"a")
+    assert story.told(0, Gathered) == []
+    story.offers(1, "k", b"b")
+    for rank in range(3):
+        assert story.told(rank, Gathered) == [Gathered(key="k", data=[b"a", b"b", b"c"])]
+
+
+def test_nobody_waits_in_a_gathering_for_a_rank_that_has_finished():
+    story = Story(2).training()
+    story.offers(0, "before", b"")
+    story.finishes(1)
+    story.offers(0, "after", b"")
+    answers = story.told(0, Gathered)
+    assert [a.key for a in answers] == ["before", "after"]
+    assert all("rank 1 has finished and will never join" in a.error for a in answers)
+
+
+def test_ranks_that_report_a_different_number_of_times_are_told_of():
+    story = Story(2).training()
+    for n in (1, 2, 3):
+        story.reports(0, n)
+    story.reports(1, 1)
+    story.finishes(0)
+    story.finishes(1)
+    story.reap()
+    assert story.end.state is RunState.FINISHED
+    assert any("rank 0: 3, rank 1: 1" in say.text for say in story.all(do.Say))
+
+
+def test_a_group_that_does_not_get_ready_is_told_of():
+    story = Story(2).acquired()
+    story.hears(0, WorkerHello(token="", pid=1))
+    story.wait(31)
+    assert any("rank 0: setting up, rank 1: starting" in say.text for say in story.all(do.Say))
+
+
+def test_nothing_happens_after_the_end():
+    story = Story(1).training()
+    story.finishes(0)
+    story.reap()
+    assert story.see(on.StopAsked(reason="late")) == []
+    assert len(story.records(RunEnded)) == 1
+
+
+def test_a_step_that_the_table_lacks_is_refused_with_the_story():
+    with pytest.raises(IllegalTransition, match=r"RUNNING cannot take .*\n  it began\n  it ran"):
+        next_state(RunState.RUNNING, Step.COMPLETE, ["it began", "it ran"])
+
+
+def test_every_state_is_reached_and_every_one_but_the_last_is_left():
+    assert set(TRANSITIONS.values()) | {RunState.PENDING} == set(RunState)
+    assert {before for before, _ in TRANSITIONS} == {state for state in RunState if not state.final}
