@@ -81,6 +81,8 @@ class Engine(ABC):
 class InProcessEngine(Engine):
     """An engine whose workers are there already: this process, and the others of its launch, are one rank each.
 
+    Its ``acquire`` posts ``Acquired`` before it returns, since its workers do not wait to be started.
+
     Attributes
     ----------
     shared : int

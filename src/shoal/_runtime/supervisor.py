@@ -145,11 +145,12 @@ class Supervisor:
                     os.read(self._wake_read, 4096)
             else:
                 more = True
+        # Before the messages: a worker that was there before its run may say hello as soon as there is room for it.
+        while self._inbox:
+            self._handle(self._inbox.popleft())
         if more:
             for peer, message in self._channel.receive(FRAMES_A_TURN):
                 self._hear(peer, message)
-        while self._inbox:
-            self._handle(self._inbox.popleft())
         self._fire_timers()
         self._files.guard(self._files.metrics.flush)
         self._report_broken_storage()

@@ -1,0 +1,40 @@
+"""Jupyter: a real kernel runs the quick start in cells."""
+
+from __future__ import annotations
+
+import nbformat
+from nbclient import NotebookClient
+
+
+def test_cells_train_without_a_guard_and_a_changed_function_is_the_new_one():
+    cells = [
+        """
+from shoal import train
+from shoal.train import ScalingConfig, RunConfig
+from shoal.train.torch import TorchTrainer
+import torch
+import torch.nn as nn
+""",
+        """
+def train_func(config):
+    model = train.torch.prepare_model(nn.Linear(10, 1))
+    for epoch in range(3):
+        loss = model(torch.randn(32, 10)).sum()
+        loss.backward()
+        print("hello from a worker")
+        train.report({"loss": loss.item(), "epoch": epoch, "version": 1})
+""",
+        "result = TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)).fit()",
+        "print(result.metrics['epoch'])",
+        "def train_func(config):\n    train.report({'version': 2})",
+        "print('version', TorchTrainer(train_func).fit().metrics['version'])",
+        "import asyncio; asyncio.get_event_loop().is_running()",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+    text = ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
+    assert "[rank 0] hello from a worker" in text[2]
+    assert "FINISHED" in text[2]
+    assert text[3] == "2\n"
+    assert "version 2" in text[5]
+    assert notebook.cells[6].outputs[0]["data"]["text/plain"] == "True"
