@@ -10,7 +10,7 @@ from shoal._core import events as on
 from shoal._core.messages import Farewell, Gathered, Ready, StopAt, WorkerHello
 from shoal._core.records import AttemptEnded, AttemptStarted, RunEnded, fold
 from shoal._core.retention import CheckpointPolicy
-from shoal._core.run import GRACE_AFTER_STOP
+from shoal._core.run import GRACE_AFTER_STOP, STOP_LEAD
 from shoal._core.states import TRANSITIONS, IllegalTransition, RunState, Step, next_state
 
 
@@ -190,14 +190,26 @@ def test_a_stop_reaches_all_ranks_at_the_same_report():
     story = Story(2).training()
     for n in (1, 2):
         story.reports(0, n)
+        story.now += 60.0
     story.reports(1, 1)
     story.see(on.StopAsked(reason="Ctrl-C"))
-    assert story.told(0, StopAt) == story.told(1, StopAt) == [StopAt(n=3)]
+    assert story.told(0, StopAt) == story.told(1, StopAt) == [StopAt(n=4)]
     story.finishes(0, stopped=True)
     story.finishes(1, stopped=True)
     story.reap()
     assert story.end.state is RunState.STOPPED
     assert story.end.reason == "Ctrl-C"
+
+
+def test_ranks_that_report_often_stop_at_a_report_that_none_of_them_has_made_yet():
+    story = Story(2).training()
+    for n in range(1, 11):
+        story.now += 0.01
+        story.reports(0, n)
+        story.reports(1, n)
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    (stop,) = story.told(0, StopAt)
+    assert 10 + STOP_LEAD / 0.01 <= stop.n <= 12 + STOP_LEAD / 0.01
 
 
 def test_a_rank_that_waits_for_a_stopped_one_is_ended_after_the_grace():

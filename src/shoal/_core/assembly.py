@@ -68,6 +68,11 @@ class Assembly:
         if report.name:
             pending.names[rank] = report.name
 
+    @property
+    def idle(self) -> bool:
+        """Whether no checkpoint is in the making."""
+        return not self._pending
+
     def delivered(self, rank: int) -> int:
         """Return the number of the last report of a rank."""
         return self._delivered[rank]
@@ -124,12 +129,8 @@ class Assembly:
 
     def _remember(self, report: Report) -> None:
         self._rank0_metrics[report.n] = report.metrics
-        everywhere = min((d for r, d in enumerate(self._delivered) if r not in self._closed), default=report.n)
-        for n in list(self._rank0_metrics):
-            if len(self._rank0_metrics) <= 1 or (n >= everywhere and len(self._rank0_metrics) <= KEPT_METRICS):
-                break
-            if n not in self._pending:
-                del self._rank0_metrics[n]
+        if len(self._rank0_metrics) > KEPT_METRICS:
+            del self._rank0_metrics[next(iter(self._rank0_metrics))]
 
     def _has_delivered(self, rank: int, n: int) -> bool:
         return rank in self._closed or self._delivered[rank] >= n

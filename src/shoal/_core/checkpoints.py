@@ -76,6 +76,8 @@ class Checkpoints:
         self._committing.clear()
 
     def _advance(self, group: Group) -> None:
+        if group.assembly.idle:
+            return
         for given in group.assembly.assignments():
             self._outbox.tell(group.attempt, given.rank, Store(n=given.n, directory=given.staging, files=given.files))
         for whole in group.assembly.whole():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 
 from shoal._core.assembly import Assembly
@@ -31,6 +32,14 @@ class Worker:
         self.gone = False
         self.killed = False
         self.stopped = False
+        self.reported_at: float | None = None
+        self.interval = math.inf
+
+    def pace(self, at: float) -> None:
+        """Take note of when a report was made, in seconds of the worker's clock."""
+        if self.reported_at is not None:
+            self.interval = max(at - self.reported_at, 1e-6)
+        self.reported_at = at
 
     @property
     def over(self) -> bool:
@@ -69,6 +78,12 @@ class Group:
     def reports(self) -> list[int]:
         """Return the number of each rank's last report."""
         return [self.assembly.delivered(worker.rank) for worker in self.workers]
+
+    def next_common_report(self, lead: float) -> int:
+        """Return the first report that no rank will have made within ``lead`` seconds, as far as is known here."""
+        return max(
+            self.assembly.delivered(worker.rank) + math.ceil(lead / worker.interval) + 1 for worker in self.workers
+        )
 
     def fail(
         self, worker: Worker, *, error: ErrorInfo | None = None, exit: ExitInfo | None = None, lost: str = ""

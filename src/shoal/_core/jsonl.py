@@ -35,6 +35,9 @@ def _restored(value: Any) -> Any:
 
 def encode(value: Any) -> bytes:
     """Return plain data or a struct as JSON, without a line break."""
+    encoded = _encode(value)
+    if b"null" not in encoded:  # which msgspec also writes for what is not finite
+        return encoded
     return _encode(_finite(msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value))
 
 

@@ -41,6 +41,8 @@ GRACE_AFTER_EXCEPTION = 0.1
 GRACE_AFTER_DEATH = 0.0
 # How long ranks may go on after the first one left at a stop request; one may wait for it in a collective.
 GRACE_AFTER_STOP = 3.0
+# How far ahead of now, in seconds, the report lies at which all ranks stop: reports wait 0.05 s in a worker.
+STOP_LEAD = 0.15
 SLOW_START = 30.0
 
 
@@ -256,6 +258,7 @@ class Run:
     def _report(self, group: Group, worker: Worker, message: Report) -> None:
         if message.n <= group.assembly.delivered(worker.rank):
             return
+        worker.pace(message.at)
         if worker.rank == 0:
             self.last_row = {
                 **message.metrics,
@@ -371,8 +374,8 @@ class Run:
             self._ask_workers_to_stop(group)
 
     def _ask_workers_to_stop(self, group: Group) -> None:
-        """Stop all ranks at one report: the first that none of them has reached, as far as is known here."""
-        n = max(group.reports()) + 1
+        """Stop all ranks at one report, so that none waits in a collective for another that has left."""
+        n = group.next_common_report(STOP_LEAD)
         for worker in group.alive():
             self._out.tell(group.attempt, worker.rank, StopAt(n=n))
 

@@ -19,6 +19,7 @@ import zmq
 
 from shoal._core.messages import Batch, Endpoint, FromHost, FromWorker, HostHello, ToHost, ToWorker, WorkerHello
 
+FRAMES_IN_FLIGHT = 20  # from each peer; more wait with the peer, whose report() then waits too
 UNIX_PATH_LIMIT = 100  # bytes; the kernel allows 107
 
 
@@ -68,6 +69,7 @@ class Channel:
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.LINGER, 200)
         self._socket.setsockopt(zmq.SNDHWM, 100_000)
+        self._socket.setsockopt(zmq.RCVHWM, FRAMES_IN_FLIGHT)
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.endpoint = self._listen_tcp(host) if host else self._listen_unix()
         self._known: set[Peer] = set()

@@ -37,10 +37,9 @@ class Metrics:
     def add(self, row: Mapping[str, Any]) -> None:
         """Take one row."""
         self._lines.append(jsonl.encode(row))
-        flat = dict(_flatten(row))
-        new = [key for key in flat if key not in self._columns]
-        if new:
-            self._columns.update(dict.fromkeys(new))
+        flat = _flatten(row)
+        if not flat.keys() <= self._columns.keys():
+            self._columns.update(dict.fromkeys(flat))
             self._stale = True
         self._rows.append(flat)
 
@@ -66,7 +65,7 @@ class Metrics:
         self._csv_file.close()
 
     def _rewrite(self) -> None:
-        rows = [dict(_flatten(row)) for row in jsonl.lines(self._path.read_bytes())]
+        rows = [_flatten(row) for row in jsonl.lines(self._path.read_bytes())]
         temporary = self._csv_path.with_name(".progress.csv.tmp")
         with open(temporary, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerow(self._columns)
@@ -82,11 +81,12 @@ class Metrics:
         csv.writer(file).writerows([row.get(key, "") for key in self._columns] for row in rows)
 
 
-def _flatten(row: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat: list[tuple[str, Any]] = []
+def _flatten(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested metrics side by side, under paths such as ``eval/acc``."""
+    flat: dict[str, Any] = {}
     for key, value in row.items():
-        if isinstance(value, Mapping):
-            flat.extend(_flatten(value, f"{prefix}{key}/"))
+        if isinstance(value, dict):
+            flat.update({f"{key}/{inner}": deeper for inner, deeper in _flatten(value).items()})
         else:
-            flat.append((f"{prefix}{key}", value))
+            flat[key] = value
     return flat

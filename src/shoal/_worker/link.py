@@ -1,7 +1,8 @@
 """The worker's end of the conversation with the supervisor: one background thread that owns the socket.
 
-``say()`` costs the training thread a list append. The thread sends what has been said in batches: at once when it was
-idle, and then every two milliseconds, so that a tight loop of reports does not make two threads fight for the GIL.
+``say()`` costs the training thread a list append. The thread sends at once when it was idle or the matter is urgent, and
+otherwise what has come together in a twentieth of a second: a wake-up for every report of a training loop with a report
+a step cost 12% of its speed (two workers on two cores, 11 ms a step), since it takes the GIL from the training thread.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from shoal._core.messages import Alive, Batch, Boot, FromWorker, Report, ToWorke
 
 QUEUE_LIMIT = 10_000  # messages; then say() waits, so that memory stays flat
 BATCH_LIMIT = 500
-REST = 0.002  # seconds between two batches
+FRAMES_IN_FLIGHT = 20
+REST = 0.05  # seconds between two batches
 ALIVE_INTERVAL = 5.0
 
 
@@ -60,7 +62,7 @@ class Link:
         if len(self._queue) >= QUEUE_LIMIT:
             self._wait_for_room()
         self._queue.append(message)
-        if self._asleep or type(message) is not Report:
+        if self._asleep or type(message) is not Report or len(self._queue) == BATCH_LIMIT:
             self._asleep = False
             self._wake()
 
@@ -92,7 +94,7 @@ class Link:
             if self._queue:
                 self._send_batch(socket)
                 spoken = time.monotonic()
-                self._wait(poller, REST)
+                self._wait(poller, 0.0 if len(self._queue) >= BATCH_LIMIT else REST)
             else:
                 self._asleep = True
                 if not self._queue:
@@ -133,6 +135,7 @@ class Link:
     def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
         boot, endpoint = self._boot, self._boot.endpoint
         socket = context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.SNDHWM, FRAMES_IN_FLIGHT)
         socket.setsockopt(zmq.IDENTITY, f"w/{boot.run_id}/{boot.attempt}/{boot.rank}".encode())
         if endpoint.server_key:
             socket.curve_serverkey = endpoint.server_key.encode()

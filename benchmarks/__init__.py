@@ -1,0 +1,1 @@
+"""How fast shoal is, as ratios against the peers that are installed here."""
