@@ -42,6 +42,9 @@ class TorchConfig(Framework):
         "shoal.train.torch.amp",
         "shoal.train.torch.loader",
         "shoal.train.torch.model",
+        # What a module of the user's imports when a worker imports it for its function.
+        "shoal.train.torch.trainer",
+        "shoal.train.result",
     )
 
     def __post_init__(self) -> None:
