@@ -48,8 +48,5 @@ def measure(quick: bool) -> Iterator[Measurement]:
     results = [fit(in_a_loop, 1) for _ in range(1 if quick else 3)]
     loops = [1e6 * r.return_value for r in results]  # type: ignore[attr-defined]
     yield Measurement("report(), 100,000 in a tight loop", "us", loops, budget="<= 20 us")
-    kept = [
-        sum(1 for _ in Path(r.path, "metrics.jsonl").open())  # type: ignore[attr-defined]
-        for r in results
-    ]
+    kept = [Path(r.path, "metrics.jsonl").read_bytes().count(b"\n") for r in results]  # type: ignore[attr-defined]
     yield Measurement("reports stored of 100,000", "", [float(k) for k in kept], budget="100000")

@@ -1,4 +1,4 @@
-"""From ``fit()`` to the first line of the user's function, cold and warm, to a DDP model, and from the last line back."""
+"""From ``fit()`` to the first line of the user's function, cold and warm, to a DDP model, and back to the caller."""
 
 from __future__ import annotations
 

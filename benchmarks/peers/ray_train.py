@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import statistics
 import tempfile
@@ -13,13 +14,7 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 
-def first_line():
-    train.report({"first_line": time.time()}, checkpoint=None)
-
-
 def train_func(config):
-    import pathlib
-
     file = pathlib.Path(config["place"], f"line-{train.get_context().get_world_rank()}")
     again = file.exists()
     with open(file, "a") as out:
@@ -46,14 +41,14 @@ trainer = TorchTrainer(
     run_config=RunConfig(storage_path=place, failure_config=FailureConfig(max_failures=1)),
 )
 trainer.fit()
-lines = [float(line) for line in open(f"{place}/line-0")]
-died = float(open(f"{place}/died").read())
+lines = [float(line) for line in pathlib.Path(place, "line-0").read_text().split()]
+died = float(pathlib.Path(place, "died").read_text())
 print(
     json.dumps(
         {
             "first_line": lines[0] - began,
             "restart": lines[1] - died,
-            "report": statistics.median(json.load(open(f"{place}/report"))),
+            "report": statistics.median(json.loads(pathlib.Path(place, "report").read_text())),
         }
     )
 )

@@ -61,6 +61,8 @@ class Checkpoints:
 
     def committed(self, group: Group, n: int) -> None:
         """A checkpoint is visible: let workers know, and let go of what is no longer kept."""
+        if n not in self._committing:
+            return
         self._committing.discard(n)
         history = self._outbox.history
         for checkpoint in history.checkpoints:

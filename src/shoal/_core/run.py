@@ -218,7 +218,7 @@ class Run:
     # ---- what workers say -------------------------------------------------------------------------------------------
 
     def _heard(self, event: on.Heard) -> None:
-        group = self.group
+        group = self._live
         if group is None or event.attempt != group.attempt or not 0 <= event.rank < len(group.workers):
             return
         listener = self._listeners.get(type(event.message))
@@ -313,7 +313,7 @@ class Run:
     # ---- what happens to processes, machines and storage ------------------------------------------------------------
 
     def _exited(self, event: on.Exited) -> None:
-        group = self.group
+        group = self._live
         if group is None or event.attempt != group.attempt or group.workers[event.rank].gone:
             return
         worker = group.workers[event.rank]
@@ -332,7 +332,7 @@ class Run:
             self._conclude()
 
     def _lost(self, event: on.HostLost) -> None:
-        group = self.group
+        group = self._live
         if group is None:
             return
         there = [worker for worker in group.alive() if worker.placement.host == event.host]
@@ -347,26 +347,30 @@ class Run:
         self._conclude_if_over(group)
 
     def _commit_done(self, event: on.CommitDone) -> None:
-        group = self._current()
-        self._checkpoints.committed(group, event.n)
-        self._conclude_if_over(group)
+        group = self._live
+        if group is not None:
+            self._checkpoints.committed(group, event.n)
+            self._conclude_if_over(group)
 
     def _storage_failed(self, event: on.StorageFailed) -> None:
         if self._broken_storage:
             return
         self._broken_storage = event.reason
         self._checkpoints.abandon()
-        if self.group is None or self.group.gone:
+        group = self._live
+        if group is None:
             self._give_up(event.reason)
+        elif group.gone:
+            self._conclude()
         else:
-            self._kill_all(self.group)
+            self._kill_all(group)
 
     def _stop_asked(self, event: on.StopAsked) -> None:
         if self._stop and not event.kill:
             return
         self._stop = event
-        group = self.group
-        if group is None or group.gone:
+        group = self._live
+        if group is None:
             self._finish(Step.STOP, event.reason)
         elif event.kill or self.state is RunState.STARTING:
             self._kill_all(group)
@@ -393,7 +397,7 @@ class Run:
 
     def _timer(self, event: on.TimerFired) -> None:
         kind, _, rest = event.name.partition(":")
-        group = self.group
+        group = self._live
         if group is None or rest.partition(":")[0] != str(group.attempt):
             return
         if kind == "grace":
@@ -410,6 +414,11 @@ class Run:
         if self.group is None:
             raise AssertionError("no attempt was started yet: " + "\n".join(self._story))
         return self.group
+
+    @property
+    def _live(self) -> Group | None:
+        """The group of the attempt that is going on; between attempts there is none."""
+        return self.group if self.state in {RunState.STARTING, RunState.RUNNING, RunState.ENDING} else None
 
     def _step(self, step: Step) -> None:
         self.state = next_state(self.state, step, list(self._story))

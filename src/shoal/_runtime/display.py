@@ -177,11 +177,12 @@ class LiveDisplay(Display):
 
     def _draw(self) -> None:
         live = self._start()
-        live.update(self._panel(), refresh=True)
+        live.update(self.panel(), refresh=True)
         self._drawn_at = time.monotonic()
         self._changed = False
 
-    def _panel(self) -> RenderableType:
+    def panel(self) -> RenderableType:
+        """Return the picture."""
         from rich.panel import Panel
         from rich.table import Table
         from rich.text import Text

@@ -1,8 +1,8 @@
 """The worker's end of the conversation with the supervisor: one background thread that owns the socket.
 
-``say()`` costs the training thread a list append. The thread sends at once when it was idle or the matter is urgent, and
-otherwise what has come together in a twentieth of a second: a wake-up for every report of a training loop with a report
-a step cost 12% of its speed (two workers on two cores, 11 ms a step), since it takes the GIL from the training thread.
+``say()`` costs the training thread a list append. The thread sends at once when it was idle or the matter is urgent,
+and otherwise what has come together in a twentieth of a second: to wake up for every report of a loop that reports each
+step took 12% of its speed (two workers on two cores, 11 ms a step), since it takes the GIL from the training thread.
 """
 
 from __future__ import annotations
