@@ -7,10 +7,10 @@ from harness import Story
 
 from shoal._core import commands as do
 from shoal._core import events as on
+from shoal._core.ending import GRACE_AFTER_STOP, STOP_LEAD
 from shoal._core.messages import Farewell, Gathered, Ready, StopAt, WorkerHello
 from shoal._core.records import AttemptEnded, AttemptStarted, RunEnded, fold
 from shoal._core.retention import CheckpointPolicy
-from shoal._core.run import GRACE_AFTER_STOP, STOP_LEAD
 from shoal._core.states import TRANSITIONS, IllegalTransition, RunState, Step, next_state
 
 

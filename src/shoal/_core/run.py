@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,8 @@ import msgspec
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.checkpoints import Checkpoints
-from shoal._core.failure import Failure, FailurePolicy, Restart, by_cause, decide, headline, looks_like_a_consequence
+from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, Ending, grace_after
+from shoal._core.failure import Failure, FailurePolicy
 from shoal._core.group import Group, Phase, Worker
 from shoal._core.messages import (
     Alive,
@@ -24,7 +24,6 @@ from shoal._core.messages import (
     Offer,
     Ready,
     Report,
-    StopAt,
     Stored,
     WorkerHello,
 )
@@ -33,16 +32,8 @@ from shoal._core.records import AttemptEnded, AttemptStarted, History, RunEnded
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.scaling import GroupRequest, place
 from shoal._core.states import RunState, Step, next_state
+from shoal._core.verdict import Verdict, judge
 
-# How long, in seconds, the other ranks may still say what they saw after a failure. A broken collective is answered
-# by everyone at once, and its cause may be the last to arrive; a process that died or raised is a cause by itself.
-GRACE_AFTER_BROKEN_COLLECTIVE = 0.5
-GRACE_AFTER_EXCEPTION = 0.1
-GRACE_AFTER_DEATH = 0.0
-# How long ranks may go on after the first one left at a stop request; one may wait for it in a collective.
-GRACE_AFTER_STOP = 3.0
-# How far ahead of now, in seconds, the report lies at which all ranks stop: reports wait 0.05 s in a worker.
-STOP_LEAD = 0.15
 SLOW_START = 30.0
 
 
@@ -79,7 +70,7 @@ class Run:
         self._value: bytes | None = None
         self._out = Outbox(self.history)
         self._checkpoints = Checkpoints(spec.checkpoint, self._out)
-        self._grace_until = math.inf
+        self._ending = Ending(self._out)
         self._story: deque[str] = deque(maxlen=100)
         self._handlers: dict[type[on.Event], Callable[[Any], None]] = {
             on.Begin: self._begin,
@@ -126,11 +117,11 @@ class Run:
         self._start_attempt()
 
     def _infeasible(self, event: on.Infeasible) -> None:
-        self._give_up(event.reason)
+        self._finish(Step.GIVE_UP, event.reason)
 
     def _start_attempt(self) -> None:
         self._step(Step.ACQUIRED)
-        self._grace_until = math.inf
+        self._ending.reset()
         number = self.history.attempts[-1].number + 1 if self.history.attempts else 1
         latest = self._checkpoints.latest
         self.group = Group(number, place(self._slots), latest.n if latest else 0)
@@ -148,65 +139,46 @@ class Run:
         group = self._current()
         if self.state is not RunState.ENDING:
             self._step(Step.ENDING)
-        for worker in group.alive():
-            if worker.phase is Phase.FINISHED:
-                self._out.tell(group.attempt, worker.rank, Farewell())
-        self._grace(group, grace)
+        self._ending.wave_off(group)
+        self._ending.grace(group, grace)
         self._notify()
-
-    def _grace(self, group: Group, seconds: float) -> None:
-        """Kill what is left of the group after this time, or earlier where that was said before."""
-        if self._out.now + seconds < self._grace_until:
-            self._grace_until = self._out.now + seconds
-            self._out.emit(do.SetTimer(name=f"grace:{group.attempt}", at=self._grace_until))
 
     def _conclude(self) -> None:
         """Every worker is gone: decide what follows."""
         group = self._current()
-        self._out.emit(do.Discard(attempt=group.attempt))
-        failures = by_cause(group.failures)
-        causes = [failure for failure in failures if not looks_like_a_consequence(failure)]
-        if self._broken_storage:
-            self._record_end(group, self._broken_storage, failures)
-            self._give_up(self._broken_storage)
-        elif self._stop and (self._stop.kill or not causes) and not group.every(Phase.FINISHED):
-            self._record_end(group, self._stop.reason, [])
-            self._finish(Step.STOP, self._stop.reason)
-        elif not failures:
-            stopped = any(worker.stopped for worker in group.workers)
-            reason = self._stop.reason if self._stop and stopped else ""
-            self._record_end(group, reason or "finished", [])
-            self._finish(Step.STOP if stopped else Step.COMPLETE, reason)
-        else:
-            self._conclude_failure(group, failures)
-
-    def _conclude_failure(self, group: Group, failures: list[Failure]) -> None:
-        self._record_end(group, headline(failures[0]), failures)
-        verdict = decide(self.spec.failure, self.history.group_failures)
-        if self._stop:
-            self._give_up(f"the run was asked to stop ({self._stop.reason})", failures)
-        elif not isinstance(verdict, Restart):
-            self._give_up(verdict.reason, failures)
-        else:
-            latest = self._checkpoints.latest
-            origin = f"checkpoint {latest.name}" if latest else "the beginning"
-            self._out.say(f"{headline(failures[0])}; starting again from {origin}", "warning")
-            self._step(Step.RESTART)
-            if self._host_lost:
-                self._host_lost = False
-                self._out.emit(do.Release())
-                self._out.emit(do.Acquire())
-                self._notify()
-            else:
-                self._start_attempt()
-
-    def _record_end(self, group: Group, reason: str, failures: list[Failure]) -> None:
-        self._out.persist(
-            AttemptEnded(attempt=group.attempt, reason=reason, reports=max(group.reports()), failures=failures)
+        verdict = judge(
+            group,
+            self.spec.failure,
+            self.history.group_failures,
+            stop=self._stop,
+            broken_storage=self._broken_storage,
         )
+        self._out.emit(do.Discard(attempt=group.attempt))
+        self._out.persist(
+            AttemptEnded(
+                attempt=group.attempt,
+                reason=verdict.attempt_reason,
+                reports=max(group.reports()),
+                failures=verdict.failures,
+            )
+        )
+        if verdict.step is Step.RESTART:
+            self._restart(verdict)
+        else:
+            self._finish(verdict.step, verdict.run_reason, verdict.failures)
 
-    def _give_up(self, reason: str, failures: list[Failure] | None = None) -> None:
-        self._finish(Step.GIVE_UP, reason, failures or [])
+    def _restart(self, verdict: Verdict) -> None:
+        latest = self._checkpoints.latest
+        origin = f"checkpoint {latest.name}" if latest else "the beginning"
+        self._out.say(f"{verdict.attempt_reason}; starting again from {origin}", "warning")
+        self._step(Step.RESTART)
+        if self._host_lost:
+            self._host_lost = False
+            self._out.emit(do.Release())
+            self._out.emit(do.Acquire())
+            self._notify()
+        else:
+            self._start_attempt()
 
     def _finish(self, step: Step, reason: str, failures: list[Failure] | None = None) -> None:
         self._step(step)
@@ -248,7 +220,7 @@ class Run:
         ):
             self._step(Step.READY)
             if self._stop:
-                self._ask_workers_to_stop(group)
+                self._ending.ask(group)
         self._notify()
 
     def _offer(self, group: Group, worker: Worker, message: Offer) -> None:
@@ -290,7 +262,7 @@ class Run:
             self._warn_of_uneven_reports(group)
             self._end(GRACE_AFTER_STOP)
         elif message.stopped:
-            self._grace(group, GRACE_AFTER_STOP)
+            self._ending.grace(group, GRACE_AFTER_STOP)
         self._notify()
 
     def _warn_of_uneven_reports(self, group: Group) -> None:
@@ -304,8 +276,7 @@ class Run:
             return
         failure = group.fail(worker, error=message.error)
         self._out.tell(group.attempt, worker.rank, Farewell())
-        broken = looks_like_a_consequence(failure)
-        self._end(GRACE_AFTER_BROKEN_COLLECTIVE if broken else GRACE_AFTER_EXCEPTION)
+        self._end(grace_after(failure))
 
     def _left(self, group: Group, worker: Worker, message: Left) -> None:
         self._gone(group, worker)
@@ -318,9 +289,9 @@ class Run:
             return
         worker = group.workers[event.rank]
         if not worker.over:
-            group.fail(worker, exit=event.exit)
+            failure = group.fail(worker, exit=event.exit)
             worker.gone = True
-            self._end(GRACE_AFTER_DEATH)
+            self._end(grace_after(failure))
         self._gone(group, worker)
 
     def _gone(self, group: Group, worker: Worker) -> None:
@@ -359,7 +330,7 @@ class Run:
         self._checkpoints.abandon()
         group = self._live
         if group is None:
-            self._give_up(event.reason)
+            self._finish(Step.GIVE_UP, event.reason)
         elif group.gone:
             self._conclude()
         else:
@@ -375,25 +346,12 @@ class Run:
         elif event.kill or self.state is RunState.STARTING:
             self._kill_all(group)
         elif self.state is RunState.RUNNING:
-            self._ask_workers_to_stop(group)
-
-    def _ask_workers_to_stop(self, group: Group) -> None:
-        """Stop all ranks at one report, so that none waits in a collective for another that has left."""
-        n = group.next_common_report(STOP_LEAD)
-        for worker in group.alive():
-            self._out.tell(group.attempt, worker.rank, StopAt(n=n))
+            self._ending.ask(group)
 
     def _kill_all(self, group: Group) -> None:
         if self.state is not RunState.ENDING:
             self._step(Step.ENDING)
-        self._kill(group)
-
-    def _kill(self, group: Group) -> None:
-        alive = group.alive()
-        for worker in alive:
-            worker.killed = worker.killed or not worker.over
-        if alive:
-            self._out.emit(do.Kill(attempt=group.attempt, ranks=tuple(worker.rank for worker in alive)))
+        self._ending.kill(group)
 
     def _timer(self, event: on.TimerFired) -> None:
         kind, _, rest = event.name.partition(":")

@@ -1,0 +1,66 @@
+"""What follows when the last worker of an attempt is gone: done, stopped, once more, or given up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal._core.events import StopAsked
+from shoal._core.failure import (
+    Failure,
+    FailurePolicy,
+    Restart,
+    by_cause,
+    decide,
+    headline,
+    looks_like_a_consequence,
+)
+from shoal._core.group import Group, Phase
+from shoal._core.states import Step
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The step that the run takes, why the attempt ended, and why the run does (where it does).
+
+    ``failures`` are those that count, the root cause first.
+    """
+
+    step: Step
+    attempt_reason: str
+    run_reason: str = ""
+    failures: list[Failure] = []
+
+
+def judge(
+    group: Group, policy: FailurePolicy, earlier_failures: int, *, stop: StopAsked | None, broken_storage: str
+) -> Verdict:
+    """Decide what follows. ``earlier_failures`` counts the attempts that failed before this one."""
+    failures = by_cause(group.failures)
+    causes = [failure for failure in failures if not looks_like_a_consequence(failure)]
+    if broken_storage:
+        return Verdict(
+            step=Step.GIVE_UP, attempt_reason=broken_storage, run_reason=broken_storage, failures=_own(failures)
+        )
+    if stop and (stop.kill or not causes) and not group.every(Phase.FINISHED):
+        # Ranks that wait for one that has left at the stop see a broken collective, or are ended by shoal.
+        return Verdict(step=Step.STOP, attempt_reason=stop.reason, run_reason=stop.reason)
+    if failures:
+        return _after_failure(failures, policy, earlier_failures + 1, stop)
+    if any(worker.stopped for worker in group.workers):
+        reason = stop.reason if stop else "a worker stopped by itself"
+        return Verdict(step=Step.STOP, attempt_reason=reason, run_reason=reason)
+    return Verdict(step=Step.COMPLETE, attempt_reason="finished")
+
+
+def _after_failure(failures: list[Failure], policy: FailurePolicy, count: int, stop: StopAsked | None) -> Verdict:
+    what = headline(failures[0])
+    if stop:
+        reason = f"the run was asked to stop ({stop.reason})"
+        return Verdict(step=Step.GIVE_UP, attempt_reason=what, run_reason=reason, failures=failures)
+    decision = decide(policy, count)
+    if isinstance(decision, Restart):
+        return Verdict(step=Step.RESTART, attempt_reason=what, failures=failures)
+    return Verdict(step=Step.GIVE_UP, attempt_reason=what, run_reason=decision.reason, failures=failures)
+
+
+def _own(failures: list[Failure]) -> list[Failure]:
+    return [failure for failure in failures if not failure.consequence]
