@@ -51,7 +51,8 @@ def test_the_user_s_exception_is_told_first_with_rank_and_traceback():
     lines = str(error).splitlines()
     assert lines[0].startswith("rank 1 on ")
     assert lines[0].endswith("raised KeyError: 'lr'")
-    assert any("in train_func" in line for line in lines)
+    assert any(line.startswith(f'  File "{__file__}", line ') and line.endswith("in train_func") for line in lines)
+    assert '    raise KeyError("lr")' in str(error).replace("        raise", "    raise")
     assert "What followed from it:" in lines
     assert any(line.startswith("  rank 0 on ") for line in lines)
     assert "max_failures is 0" in str(error)

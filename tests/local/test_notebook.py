@@ -28,6 +28,15 @@ def train_func(config):
         "print(result.metrics['epoch'])",
         "def train_func(config):\n    train.report({'version': 2})",
         "print('version', TorchTrainer(train_func).fit().metrics['version'])",
+        """
+def train_func(config):
+    lr = config["lr"]
+
+try:
+    TorchTrainer(train_func).fit()
+except train.TrainingFailedError as error:
+    print(error)
+""",
         "import asyncio; asyncio.get_event_loop().is_running()",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
@@ -37,4 +46,6 @@ def train_func(config):
     assert "FINISHED" in text[2]
     assert text[3] == "2\n"
     assert "version 2" in text[5]
-    assert notebook.cells[6].outputs[0]["data"]["text/plain"] == "True"
+    assert 'lr = config["lr"]' in text[6]
+    assert "ipykernel" in text[6]
+    assert notebook.cells[7].outputs[0]["data"]["text/plain"] == "True"

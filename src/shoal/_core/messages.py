@@ -156,9 +156,13 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Setup(Message, frozen=True, kw_only=True):
-    """Everything a worker needs to begin: the task (a cloudpickle), its place, where it starts from."""
+    """Everything a worker needs to begin: the task (a cloudpickle), its place, where it starts from.
+
+    ``sources`` has the text of code that is in no file, such as a notebook's cell, by its name.
+    """
 
     task: bytes
+    sources: dict[str, str]
     ranks: Ranks
     run_name: str
     run_path: str

@@ -18,10 +18,12 @@ def failed(end: do.Finish, files: RunFiles, name: str, raised: BaseException | N
     """Return the error for a run that failed. ``raised`` is the exception itself where it happened in this process."""
     if not end.failures:
         return ControllerError(f"run {name!r} failed: {end.reason}", path=str(files.path))
-    cause = raised or rebuilt(end.failures[0])
-    failures = {failure.rank: rebuilt(failure) for failure in reversed(end.failures)}
-    ordered = {failure.rank: failures[failure.rank] for failure in end.failures}
-    ordered[end.failures[0].rank] = cause
+    root, *others = end.failures
+    # Python shows the cause above the error, and the error itself has the cause's traceback: once is enough.
+    cause = raised or rebuilt(root, note=f"raised on rank {root.rank} ({root.host})")
+    ordered = {root.rank: cause}
+    for failure in others:
+        ordered.setdefault(failure.rank, rebuilt(failure, note=_where(failure)))
     error = WorkerGroupError(tell(end, files, name), worker_failures=ordered, path=str(files.path))
     error.__cause__ = cause
     return error
@@ -55,7 +57,12 @@ def _consequences(others: Sequence[Failure]) -> list[str]:
     return ["What followed from it:", *shown, *([f"  and {hidden} more ranks"] if hidden else []), ""]
 
 
-def rebuilt(failure: Failure) -> BaseException:
+def _where(failure: Failure) -> str:
+    traceback = failure.error.traceback.rstrip() if failure.error else ""
+    return f"raised on rank {failure.rank} ({failure.host}):\n{traceback}"
+
+
+def rebuilt(failure: Failure, note: str) -> BaseException:
     """Return a failure as an exception: the user's own where it can be rebuilt, else one that says the same."""
     if failure.error is None:
         return WorkerDied(headline(failure))
@@ -65,7 +72,6 @@ def rebuilt(failure: Failure) -> BaseException:
         except Exception:
             error = None  # its class cannot be had here; the text below says what it was
         if isinstance(error, BaseException):
-            if failure.error.traceback:
-                error.add_note(f"\nOn rank {failure.rank} ({failure.host}):\n{failure.error.traceback.rstrip()}")
+            error.add_note(note)
             return error
     return RemoteError(f"{failure.error.type}: {failure.error.message}\n{failure.error.traceback}".rstrip())

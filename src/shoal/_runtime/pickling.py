@@ -4,19 +4,47 @@ from __future__ import annotations
 
 import dis
 import functools
+import io
+import linecache
+import os
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 
 from shoal._core.errors import UnpicklableError
+from shoal._worker.code import rebuilt
 from shoal._worker.main import Task
 
 DEPTH = 4
 
 
-def pickled_task(task: Task) -> bytes:
+@dataclass(frozen=True)
+class PickledTask:
+    """What a worker needs to run the function. ``sources`` has the text of code that is in no file, by its name."""
+
+    task: bytes
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """cloudpickle, but code keeps the name of its file, without which tracebacks show no lines."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file)
+        self.filenames: set[str] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is not types.CodeType:
+            return super().reducer_override(obj)
+        self.filenames.add(obj.co_filename)
+        _, arguments = self.dispatch_table[types.CodeType](obj)
+        return rebuilt, (arguments, obj.co_filename)
+
+
+def pickled_task(task: Task) -> PickledTask:
     """Return what a worker needs to run the function.
 
     Raises
@@ -25,7 +53,9 @@ def pickled_task(task: Task) -> bytes:
         Naming the variable that cannot be sent, and where it is captured.
     """
     try:
-        pickled: bytes = cloudpickle.dumps(task)
+        file = io.BytesIO()
+        pickler = _Pickler(file)
+        pickler.dump(task)
     except Exception as error:
         name = getattr(task.function, "__qualname__", type(task.function).__name__)
         culprit = next(_culprits(task.function, f"the function {name!r}", DEPTH), None) or next(
@@ -36,7 +66,9 @@ def pickled_task(task: Task) -> bytes:
             f"{what} ({type(error).__name__}: {error}). Create it inside the training function instead, or pass what "
             "it is made from (a path, an address, a size) in train_loop_config"
         ) from error
-    return pickled
+    unsaved = [name for name in pickler.filenames if not os.path.exists(name)]
+    sources = {name: "".join(linecache.getlines(name)) for name in unsaved}
+    return PickledTask(file.getvalue(), {name: source for name, source in sources.items() if source})
 
 
 def _culprits(value: Any, path: str, depth: int) -> Iterator[str]:

@@ -23,7 +23,7 @@ from shoal._core.states import RunState
 from shoal._runtime import directory
 from shoal._runtime.channel import Channel
 from shoal._runtime.display import make_display
-from shoal._runtime.pickling import pickled_task
+from shoal._runtime.pickling import PickledTask, pickled_task
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.supervisor import Parts, Supervisor
 from shoal._worker.main import Task
@@ -50,7 +50,7 @@ def task_of(job: Job) -> Task:
 def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
     """Check the job, make its directory, listen, and yield the supervisor that will drive it."""
     # A worker in this very process gets the objects themselves, so they need not be picklable.
-    task = b"" if engine.in_process else pickled_task(task_of(job))
+    task = PickledTask(b"") if engine.in_process else pickled_task(task_of(job))
     engine.check(job.request)
     path = directory.create(job.storage_path, job.name)
     files = RunFiles(path, job.metadata)

@@ -36,6 +36,7 @@ from shoal._core.run import Run
 from shoal._runtime.channel import Channel, HostPeer, Peer, WorkerPeer
 from shoal._runtime.display import Display
 from shoal._runtime.environment import worker_environment
+from shoal._runtime.pickling import PickledTask
 from shoal._runtime.rundir import RunFiles
 
 FRAMES_A_TURN = 200
@@ -46,7 +47,7 @@ class Parts:
     """What a supervisor works with; the driver puts it together."""
 
     job: Job
-    task: bytes
+    task: PickledTask
     run_id: str
     engine: Engine
     channel: Channel
@@ -245,7 +246,8 @@ class Supervisor:
     def _set_up(self, command: do.SetUp) -> None:
         job, ranks = self._parts.job, command.ranks
         setup = Setup(
-            task=self._parts.task,
+            task=self._parts.task.task,
+            sources=self._parts.task.sources,
             ranks=ranks,
             run_name=job.name,
             run_path=str(self._files.path),

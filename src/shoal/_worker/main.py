@@ -17,6 +17,7 @@ from shoal._core.contracts import Framework
 from shoal._core.errors import ShoalError
 from shoal._core.messages import Boot, ErrorInfo, Failed, Finished, FromWorker, Left, Ready
 from shoal._worker import session as sessions
+from shoal._worker.code import remember_sources
 from shoal._worker.link import Link
 from shoal._worker.session import Session, StopTraining
 
@@ -119,6 +120,7 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
     stopped = False
     value: Any = None
     try:
+        remember_sources(session.task.sources)
         todo: Task = task or cloudpickle.loads(session.task.task)
         todo.framework.start(session)
         session._say(Ready())
