@@ -20,7 +20,7 @@ from shoal._core.messages import (
     Stored,
     WorkerHello,
 )
-from shoal._core.records import Record
+from shoal._core.records import History, Record
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.run import Run, RunSpec
 from shoal._core.scaling import GroupRequest
@@ -30,7 +30,14 @@ from shoal._core.states import RunState
 class Story:
     """A run with ``workers`` ranks on one host, and its whole surroundings as method calls."""
 
-    def __init__(self, workers: int = 2, *, max_failures: int = 0, keep: CheckpointPolicy | None = None):
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        max_failures: int = 0,
+        keep: CheckpointPolicy | None = None,
+        history: History | None = None,
+    ):
         request = GroupRequest(min_workers=workers, max_workers=workers, resources={"CPU": 1.0})
         self.size = workers
         self.run = Run(
@@ -38,9 +45,11 @@ class Story:
                 request=request,
                 failure=FailurePolicy(max_failures=max_failures),
                 checkpoint=keep or CheckpointPolicy(),
-            )
+            ),
+            history,
         )
         self.now = 0.0
+        self.damage: dict[int, str] = {}
         self.done: list[do.Command] = []
         self.timers: dict[str, float] = {}
         self.see(on.Begin(wall=1000.0))
@@ -53,6 +62,8 @@ class Story:
         for command in commands:
             if isinstance(command, do.SetTimer):
                 self.timers[command.name] = command.at
+            if isinstance(command, do.Inspect):
+                self.see(on.Inspected(n=command.checkpoint.n, damage=self.damage.get(command.checkpoint.n, "")))
         return commands
 
     def acquired(self, *counts: int) -> Story:

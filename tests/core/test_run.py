@@ -52,7 +52,42 @@ def test_the_journal_has_a_record_before_each_deed_that_it_justifies():
     story.finishes(0)
     story.reap()
     kinds = [type(c).__name__ for c in story.done if isinstance(c, (do.Persist, do.StartWorkers, do.Commit, do.Finish))]
-    assert kinds == ["Persist", "StartWorkers", "Persist", "Commit", "Persist", "Persist", "Finish"]
+    assert kinds == ["Persist", "Persist", "StartWorkers", "Persist", "Commit", "Persist", "Persist", "Finish"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one_with_a_warning():
+    story = Story(1, max_failures=1).training()
+    story.checkpoint(1)
+    story.checkpoint(2)
+    story.damage = {2: "model is missing"}
+    story.exits(0, signal=9)
+    story.hears(0, WorkerHello(token="", pid=1))
+    assert story.all(do.SetUp)[-1].checkpoint == "checkpoint_000001"
+    (warning,) = [s.text for s in story.all(do.Say) if "not sound" in s.text]
+    assert "checkpoint_000002 is not sound: model is missing; checkpoint_000001 is used instead" in warning
+    assert [c.n for c in story.run.history.checkpoints] == [1]
+
+
+def test_a_run_without_a_sound_checkpoint_begins_anew():
+    story = Story(1, max_failures=1).training()
+    story.checkpoint(1)
+    story.damage = {1: "it is not there"}
+    story.exits(0, signal=9)
+    story.hears(0, WorkerHello(token="", pid=1))
+    assert story.all(do.SetUp)[-1].checkpoint is None
+    assert story.run.history.attempts[-1].checkpoint == 0
+
+
+def test_a_resumed_run_reads_every_byte_of_its_checkpoint_and_counts_failures_anew():
+    first = Story(1, max_failures=0).training()
+    first.checkpoint(1)
+    first.exits(0, signal=9)
+    assert first.run.state is RunState.FAILED
+    second = Story(1, max_failures=0, history=fold(c.record for c in first.all(do.Persist))).acquired()
+    assert [(c.checkpoint.n, c.full) for c in second.all(do.Inspect)] == [(1, True)]
+    assert second.all(do.Discard) == [do.Discard(attempt=1)]
+    assert second.all(do.StartWorkers)[0].attempt == 2
+    assert second.run.history.group_failures == 0
 
 
 def test_a_replay_of_the_journal_is_the_history_of_the_run():

@@ -333,6 +333,34 @@ def test_a_full_disk_fails_the_run_with_that_reason_and_keeps_earlier_checkpoint
     assert all((checkpoint.path / "model").stat().st_size == 200_000 for checkpoint, _ in kept)
 
 
+def test_a_disk_that_is_full_before_the_run_is_said_at_once(small_disk: Path):
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "filler").write_bytes(b"x" * (2 << 20))
+    with pytest.raises(StorageError, match=r"the run cannot be kept in .*: No space left on device"):
+        fit(lambda: None, 1, storage_path=small_disk)
+
+
+def test_freeing_space_and_resuming_goes_on(small_disk: Path):
+    def train_func():
+        checkpoint = train.get_checkpoint()
+        start = int((checkpoint.path / "step").read_text()) + 1 if checkpoint else 0
+        directory = Path(train.get_context().get_trial_dir())
+        for step in range(start, 6):
+            (directory / "step").write_text(str(step))
+            (directory / "model").write_bytes(os.urandom(60_000))
+            train.report({"step": step, "start": start}, checkpoint=Checkpoint(directory))
+
+    (small_disk / "filler").write_bytes(b"x" * 800_000)
+    fields = {"storage_path": small_disk, "name": "full", "resume": "auto"}
+    error = failure(train_func, 1, **fields)
+    assert "No space left on device" in str(error)
+    assert Result.from_path(error.path).checkpoint is not None
+    (small_disk / "filler").unlink()
+    result = fit(train_func, 1, **fields)
+    assert result.metrics["step"] == 5
+    assert result.metrics["start"] > 0
+
+
 def test_a_disk_that_is_full_of_logs_fails_the_run_with_that_reason(small_disk: Path):
     def train_func():
         while True:

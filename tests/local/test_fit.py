@@ -128,7 +128,7 @@ def test_a_run_directory_tells_everything():
         assert f"to stdout from {r}" in log
         assert "to stderr, past Python" in log
     kinds = [json.loads(line)["record"] for line in (path / "journal.jsonl").read_text().splitlines()]
-    assert kinds == ["AttemptStarted", "AttemptEnded", "RunEnded"]
+    assert kinds == ["DriverStarted", "AttemptStarted", "AttemptEnded", "RunEnded"]
 
 
 def test_a_result_is_read_back_from_its_directory():

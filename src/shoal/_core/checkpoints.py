@@ -6,7 +6,7 @@ from shoal._core import commands as do
 from shoal._core.group import Group, Worker
 from shoal._core.messages import Committed, Report, Store, Stored
 from shoal._core.outbox import Outbox
-from shoal._core.records import CheckpointCommitted, CheckpointDeleted
+from shoal._core.records import CheckpointCommitted, CheckpointDeleted, CheckpointLost
 from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, superfluous
 
 HELD_SECONDS = 5.0  # how long a rank's files wait for the reports of lower ranks, which may have the same files
@@ -29,6 +29,23 @@ class Checkpoints:
     def latest(self) -> CommittedCheckpoint | None:
         """The newest committed checkpoint."""
         return max(self._outbox.history.checkpoints, key=lambda c: c.n, default=None)
+
+    def inspect(self, full: bool) -> bool:
+        """Have the newest checkpoint looked at before an attempt begins from it; false where there is none."""
+        if self.latest is None:
+            return False
+        self._outbox.emit(do.Inspect(checkpoint=self.latest, full=full))
+        return True
+
+    def inspected(self, n: int, damage: str) -> None:
+        """Take note of what is wrong with the newest checkpoint, if anything: the next older one takes its place."""
+        latest = self.latest
+        if not damage or latest is None or latest.n != n:
+            return
+        self._outbox.persist(CheckpointLost(n=n, name=latest.name, reason=damage))
+        older = self.latest
+        instead = f"{older.name} is used instead" if older else "there is no older one, so training begins anew"
+        self._outbox.say(f"checkpoint {latest.name} is not sound: {damage}; {instead}", "warning")
 
     def reported(self, group: Group, worker: Worker, report: Report) -> None:
         """Take a report, with or without files."""

@@ -9,6 +9,7 @@ import msgspec
 from shoal._core.failure import Failure
 from shoal._core.messages import FileEntry, Ranks, ToWorker
 from shoal._core.records import AnyRecord
+from shoal._core.retention import CommittedCheckpoint
 from shoal._core.states import RunState
 
 
@@ -83,6 +84,13 @@ class Commit(Command, frozen=True, kw_only=True):
     staging: str
     name: str
     files: tuple[FileEntry, ...]
+
+
+class Inspect(Command, frozen=True, kw_only=True):
+    """Look whether a committed checkpoint is sound, and answer with ``Inspected``. ``full`` reads every byte."""
+
+    checkpoint: CommittedCheckpoint
+    full: bool
 
 
 class Discard(Command, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal._core.messages import ExitInfo, FromWorker
+from shoal._core.records import DriverStarted
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +16,7 @@ class Begin(Event, frozen=True, kw_only=True):
     """The first event of every run; ``wall`` is the time of day (seconds since the epoch) at that moment."""
 
     wall: float
+    driver: DriverStarted = DriverStarted(host="", pid=0, version="")
 
 
 class HostSlots(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,13 @@ class CommitDone(Event, frozen=True, kw_only=True):
     """A checkpoint is visible under its final name."""
 
     n: int
+
+
+class Inspected(Event, frozen=True, kw_only=True):
+    """What is wrong with the checkpoint of report ``n``; nothing if ``damage`` is empty."""
+
+    n: int
+    damage: str = ""
 
 
 class StorageFailed(Event, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ class Job:
     request: GroupRequest
     name: str
     storage_path: str | None
-    in_process: bool = False
+    resume: bool | str = False
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     start_checkpoint: str | None = None

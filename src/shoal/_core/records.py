@@ -18,6 +18,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
     at: float = 0.0
 
 
+class DriverStarted(Record, frozen=True, kw_only=True):
+    """A driver took the run over. Its failure budget is whole again: a person has looked at the run in between."""
+
+    host: str
+    pid: int
+    version: str
+    changes: list[str] = []
+
+
 class AttemptStarted(Record, frozen=True, kw_only=True):
     """A worker group is started from ``checkpoint`` (a report's number; 0 is the beginning)."""
 
@@ -47,6 +56,14 @@ class CheckpointCommitted(Record, frozen=True, kw_only=True):
     files: list[FileEntry]
 
 
+class CheckpointLost(Record, frozen=True, kw_only=True):
+    """A committed checkpoint was found gone or damaged when it was to be used."""
+
+    n: int
+    name: str
+    reason: str
+
+
 class CheckpointDeleted(Record, frozen=True, kw_only=True):
     """Retention removes a checkpoint."""
 
@@ -61,7 +78,9 @@ class RunEnded(Record, frozen=True, kw_only=True):
     reason: str = ""
 
 
-AnyRecord = AttemptStarted | AttemptEnded | CheckpointCommitted | CheckpointDeleted | RunEnded
+AnyRecord = (
+    DriverStarted | AttemptStarted | AttemptEnded | CheckpointCommitted | CheckpointLost | CheckpointDeleted | RunEnded
+)
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -87,8 +106,10 @@ class History(msgspec.Struct, kw_only=True):
     def apply(self, record: AnyRecord) -> None:
         """Add one record."""
         match record:
-            case AttemptStarted():
+            case DriverStarted():
                 self.ended = None
+                self.group_failures = 0
+            case AttemptStarted():
                 self.attempts.append(
                     Attempt(
                         number=record.attempt,
@@ -101,8 +122,12 @@ class History(msgspec.Struct, kw_only=True):
                 self._end_attempt(record)
             case CheckpointCommitted():
                 self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
-                self.checkpoints.append(CommittedCheckpoint(n=record.n, name=record.name, metrics=record.metrics))
-            case CheckpointDeleted():
+                self.checkpoints.append(
+                    CommittedCheckpoint(
+                        n=record.n, name=record.name, metrics=record.metrics, staging=record.staging, files=record.files
+                    )
+                )
+            case CheckpointDeleted() | CheckpointLost():
                 self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
             case RunEnded():
                 self.ended = record

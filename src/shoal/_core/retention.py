@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from shoal._core.messages import FileEntry
+
 
 class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How many checkpoints are kept, and by which score; without a score the newest are kept."""
@@ -18,11 +20,16 @@ class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that is whole: its report, its directory's name, rank 0's metrics of that report."""
+    """A checkpoint that is whole: its report, its directory's name, rank 0's metrics of that report.
+
+    ``staging`` and ``files`` are what its commit was about to do, for a driver that finds it half done.
+    """
 
     n: int
     name: str
     metrics: dict[str, Any]
+    staging: str = ""
+    files: list[FileEntry] = []
 
 
 def lookup(metrics: Mapping[str, Any], key: str) -> Any:

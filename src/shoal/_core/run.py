@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -55,14 +55,16 @@ class Run:
         What was asked.
     history : History, optional
         What an earlier driver's journal says; empty for a new run.
+    last_row : mapping, optional
+        The last report that an earlier driver has kept.
     """
 
-    def __init__(self, spec: RunSpec, history: History | None = None):
+    def __init__(self, spec: RunSpec, history: History | None = None, last_row: Mapping[str, Any] | None = None):
         self.spec = spec
         self.history = history or History()
         self.state = RunState.PENDING
         self.group: Group | None = None
-        self.last_row: dict[str, Any] = {}
+        self.last_row: dict[str, Any] = dict(last_row or {})
         self._slots: tuple[on.HostSlots, ...] = ()
         self._stop: on.StopAsked | None = None
         self._broken_storage = ""
@@ -80,6 +82,7 @@ class Run:
             on.Exited: self._exited,
             on.HostLost: self._lost,
             on.CommitDone: self._commit_done,
+            on.Inspected: self._inspected,
             on.StorageFailed: self._storage_failed,
             on.StopAsked: self._stop_asked,
             on.TimerFired: self._timer,
@@ -109,12 +112,28 @@ class Run:
 
     def _begin(self, event: on.Begin) -> None:
         self._out.wall_offset = event.wall - self._out.now
+        self._out.persist(event.driver)
         self._out.emit(do.Acquire())
         self._notify()
 
     def _acquired(self, event: on.Acquired) -> None:
         self._slots = event.slots
-        self._start_attempt()
+        self._prepare_attempt()
+
+    def _prepare_attempt(self) -> None:
+        """Begin the next attempt once the newest checkpoint was looked at: every byte of it after a resume."""
+        resumed = self.group is None
+        if not self._checkpoints.inspect(full=resumed):
+            self._start_attempt()
+
+    def _inspected(self, event: on.Inspected) -> None:
+        if self.state not in {RunState.PENDING, RunState.RESTARTING, RunState.RESIZING}:
+            return
+        self._checkpoints.inspected(event.n, event.damage)
+        if event.damage:
+            self._prepare_attempt()
+        else:
+            self._start_attempt()
 
     def _infeasible(self, event: on.Infeasible) -> None:
         self._finish(Step.GIVE_UP, event.reason)
@@ -123,6 +142,8 @@ class Run:
         self._step(Step.ACQUIRED)
         self._ending.reset()
         number = self.history.attempts[-1].number + 1 if self.history.attempts else 1
+        if self.group is None and number > 1:
+            self._out.emit(do.Discard(attempt=number - 1))  # an earlier driver died without doing it
         latest = self._checkpoints.latest
         self.group = Group(number, place(self._slots), latest.n if latest else 0)
         hosts = [worker.placement.hostname for worker in self.group.workers]
@@ -178,7 +199,7 @@ class Run:
             self._out.emit(do.Acquire())
             self._notify()
         else:
-            self._start_attempt()
+            self._prepare_attempt()
 
     def _finish(self, step: Step, reason: str, failures: list[Failure] | None = None) -> None:
         self._step(step)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shoal._core.errors import RunExists, StorageError
@@ -14,32 +16,66 @@ def default_storage_path() -> Path:
     return Path(os.environ.get("SHOAL_STORAGE_PATH") or "~/shoal_results").expanduser()
 
 
-def create(storage_path: str | None, name: str) -> Path:
-    """Make the directory of a new run.
+def place_of(storage_path: str | None, name: str) -> Path:
+    """Return where the run of this name lies, whether there is one or not."""
+    parent = Path(storage_path).expanduser().absolute() if storage_path else default_storage_path().absolute()
+    return parent / directory_name(name)
+
+
+def create_or_resume(storage_path: str | None, name: str, resume: bool | str) -> tuple[Path, bool]:
+    """Return the directory of a run, and whether it was there already and is gone on with.
+
+    Parameters
+    ----------
+    resume : bool or "auto"
+        ``False`` refuses a run that is there, ``True`` one that is not, ``"auto"`` takes either.
 
     Raises
     ------
     RunExists
-        If a run of this name is there already.
+        If a run of this name is there already, and is not to be resumed.
     StorageError
-        If the place cannot be written to.
+        If there is none to resume, or the place cannot be written to.
     """
-    parent = Path(storage_path).expanduser().absolute() if storage_path else default_storage_path().absolute()
-    path = parent / directory_name(name)
+    path = place_of(storage_path, name)
+    there = (path / "run.json").exists()
+    if there and resume:
+        return path, True
+    if resume is True:
+        raise StorageError(f"there is no run named {name!r} in {path.parent} to resume; resume='auto' starts a new one")
+    return _create(path, name), False
+
+
+def _create(path: Path, name: str) -> Path:
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir()
         (path / "logs").mkdir()
         (path / "checkpoints").mkdir()
     except FileExistsError as error:
         if not path.is_dir():
-            raise StorageError(f"storage_path={str(parent)!r}: {error.filename} is a file, not a directory") from error
+            raise StorageError(
+                f"storage_path={str(path.parent)!r}: {error.filename} is a file, not a directory"
+            ) from error
         raise RunExists(
-            f"there is a run named {name!r} in {parent} already, and it is not overwritten. Give this one another "
-            f"name, leave name out to get a new one each time, or remove {path}"
+            f"there is a run named {name!r} in {path.parent} already, and it is not overwritten. To go on with it, use "
+            f"RunConfig(resume='auto'); else give this one another name, or leave name out to get a new one each time"
         ) from error
     except OSError as error:
-        raise StorageError(
-            f"the run cannot be kept in {parent}: {error.strerror}. Choose another RunConfig(storage_path=...)"
-        ) from error
+        raise _cannot_be_kept(path, error) from error
     return path
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Say of an ``OSError`` that it is the run's directory which cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_be_kept(path, error) from error
+
+
+def _cannot_be_kept(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"the run cannot be kept in {path.parent}: {error.strerror}. Choose another RunConfig(storage_path=...)"
+    )

@@ -22,6 +22,10 @@ class Logs:
         """Return the log file of a rank."""
         return self._directory / f"worker_{rank}.log"
 
+    def create(self, rank: int) -> None:
+        """Make the log file of a rank, so that whoever looks for it finds it, also where nothing is printed."""
+        self.write(rank, b"")
+
     def write(self, rank: int, data: bytes) -> None:
         """Append to the log of a rank."""
         file = os.open(self.path(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,16 +18,19 @@ from shoal._core import commands as do
 from shoal._core.contracts import Engine
 from shoal._core.failure import Failure
 from shoal._core.job import Job
-from shoal._core.records import History
+from shoal._core.records import DriverStarted, History
 from shoal._core.run import Run, RunSpec
 from shoal._core.scaling import oversubscribed
 from shoal._core.states import RunState
 from shoal._runtime import directory
 from shoal._runtime.channel import Channel
-from shoal._runtime.display import make_display
+from shoal._runtime.display import Display, make_display
+from shoal._runtime.lease import Lease
 from shoal._runtime.pickling import PickledTask, pickled_task
+from shoal._runtime.resume import Earlier, changes, read_earlier
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.supervisor import Parts, Supervisor
+from shoal._version import __version__
 from shoal._worker.main import Task
 
 
@@ -48,33 +53,53 @@ def task_of(job: Job) -> Task:
 
 @contextmanager
 def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
-    """Check the job, make its directory, listen, and yield the supervisor that will drive it."""
+    """Check the job, make its directory or take it over, listen, and yield the supervisor that will drive it."""
     # A worker in this very process gets the objects themselves, so they need not be picklable.
     task = PickledTask(b"") if engine.in_process else pickled_task(task_of(job))
     engine.check(job.request)
-    path = directory.create(job.storage_path, job.name)
-    files = RunFiles(path, job.metadata)
-    files.describe(job.asked, printable(job.config))
-    channel = Channel(engine.listen_on)
+    path, resumed = directory.create_or_resume(job.storage_path, job.name, job.resume)
+    with directory.storage_errors(path):
+        lease = Lease(path)
     try:
-        parts = Parts(
-            job=job,
-            task=task,
-            run_id=secrets.token_hex(4),
-            engine=engine,
-            channel=channel,
-            files=files,
-            display=make_display(job.verbose, job.show_ranks),
-        )
-        warning = oversubscribed(job.request, job.request.max_workers, engine.total())
-        if warning:
-            parts.display.on_message(warning, "warning")
-        spec = RunSpec(
-            request=job.request, failure=job.failure, checkpoint=job.checkpoint, start_checkpoint=job.start_checkpoint
-        )
-        yield Supervisor(Run(spec), parts)
+        earlier = read_earlier(path) if resumed else Earlier()
+        display = make_display(job.verbose, job.show_ranks)
+        changed = changes(earlier, job.asked, printable(job.config))
+        _say_before(display, job, engine, changed)
+        with directory.storage_errors(path):
+            files = RunFiles(path, job.metadata, lease)
+        if not resumed:
+            files.describe(job.asked, printable(job.config))
+        channel = Channel(engine.listen_on)
+        try:
+            parts = Parts(
+                job=job,
+                task=task,
+                run_id=secrets.token_hex(4),
+                engine=engine,
+                channel=channel,
+                files=files,
+                display=display,
+                driver=DriverStarted(host=socket.gethostname(), pid=os.getpid(), version=__version__, changes=changed),
+            )
+            yield Supervisor(Run(_spec(job), earlier.history, earlier.last_row), parts)
+        finally:
+            channel.close()
     finally:
-        channel.close()
+        lease.release()
+
+
+def _spec(job: Job) -> RunSpec:
+    return RunSpec(
+        request=job.request, failure=job.failure, checkpoint=job.checkpoint, start_checkpoint=job.start_checkpoint
+    )
+
+
+def _say_before(display: Display, job: Job, engine: Engine, changed: list[str]) -> None:
+    warning = oversubscribed(job.request, job.request.max_workers, engine.total())
+    if warning:
+        display.on_message(warning, "warning")
+    if changed:
+        display.on_message("changed since this run was last started: " + "; ".join(changed), "warning")
 
 
 def conclude(job: Job, supervisor: Supervisor, end: do.Finish) -> Outcome:

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from shoal._runtime.files import write_json
 from shoal._runtime.journal import Journal
+from shoal._runtime.lease import Lease
 from shoal._runtime.logs import Logs
 from shoal._runtime.metrics import Metrics
 from shoal._runtime.storage import LocalStorage
@@ -27,10 +28,11 @@ class RunFiles:
         Why the directory cannot be written to any more; empty while it can.
     """
 
-    def __init__(self, path: Path, metadata: dict[str, Any]):
+    def __init__(self, path: Path, metadata: dict[str, Any], lease: Lease):
         self.path = path
         self.metadata = json.dumps(metadata)
         self.broken = ""
+        self.lease = lease
         self.journal = Journal(path / "journal.jsonl")
         self.metrics = Metrics(path)
         self.logs = Logs(path)

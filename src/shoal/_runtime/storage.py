@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 
 from shoal._core.messages import FileEntry
+from shoal._core.retention import CommittedCheckpoint
+from shoal._worker.files import digest
 
 MANIFEST = ".manifest.json"
 
@@ -46,6 +48,13 @@ class LocalStorage:
         shutil.rmtree(self.root / f"{staging}.replaced", ignore_errors=True)
         return target
 
+    def inspect(self, checkpoint: CommittedCheckpoint, *, full: bool) -> str:
+        """Return what is wrong with a checkpoint; empty if it is sound. A commit that was cut short is completed."""
+        target, source = self.root / checkpoint.name, self.root / checkpoint.staging
+        if checkpoint.staging and not target.exists() and source.is_dir():
+            self.commit(checkpoint.staging, checkpoint.name, checkpoint.n, checkpoint.files)
+        return damage(target, full=full)
+
     def discard(self, attempt: int) -> None:
         """Remove what an attempt left in staging."""
         for leftover in self.root.glob(f".staging-{attempt}-*"):
@@ -61,10 +70,15 @@ class LocalStorage:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
-def damage(checkpoint: Path) -> str:
-    """Return what is wrong with a checkpoint by its manifest: a missing file, a wrong size; empty if it is sound."""
+def damage(checkpoint: Path, *, full: bool) -> str:
+    """Return what is wrong with a checkpoint by its manifest; empty if it is sound.
+
+    Every file must be there with its size. With ``full``, every byte is read and compared with the digests.
+    """
     try:
         manifest = msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return "it is not there" if not checkpoint.exists() else "its manifest is missing"
     except (OSError, msgspec.DecodeError) as error:
         return f"its manifest cannot be read ({error})"
     for entry in manifest.files:
@@ -74,4 +88,6 @@ def damage(checkpoint: Path) -> str:
             return f"{entry.path} is missing"
         if size != entry.size:
             return f"{entry.path} has {size} bytes instead of {entry.size}"
+        if full and entry.digest and digest(checkpoint / entry.path) != entry.digest:
+            return f"{entry.path} has changed: its digest is not {entry.digest}"
     return ""

@@ -32,7 +32,9 @@ from shoal._core.messages import (
     WorkerExited,
     WorkerOutput,
 )
+from shoal._core.records import DriverStarted
 from shoal._core.run import Run
+from shoal._runtime import lease
 from shoal._runtime.channel import Channel, HostPeer, Peer, WorkerPeer
 from shoal._runtime.display import Display
 from shoal._runtime.environment import worker_environment
@@ -53,6 +55,7 @@ class Parts:
     channel: Channel
     files: RunFiles
     display: Display
+    driver: DriverStarted
 
 
 class Supervisor:
@@ -83,6 +86,7 @@ class Supervisor:
             do.Persist: self._persist,
             do.WriteRow: self._write_row,
             do.Commit: self._commit,
+            do.Inspect: self._inspect,
             do.Discard: self._discard,
             do.DeleteCheckpoint: self._delete_checkpoint,
             do.SetTimer: self._set_timer,
@@ -124,7 +128,8 @@ class Supervisor:
         poller.register(self._wake_read, zmq.POLLIN)
         try:
             self._tell_callbacks("on_run_start", self._parts.job.name, str(self._files.path))
-            self._handle(on.Begin(wall=time.time()))
+            self._beat()
+            self._handle(on.Begin(wall=time.time(), driver=self._parts.driver))
             while self._outcome is None:
                 self._turn(poller)
             self._tell_callbacks("on_run_end", self._outcome.state.value, self._outcome.reason)
@@ -177,6 +182,8 @@ class Supervisor:
             del self._timers[name]
             if name.startswith("silence:"):
                 self._check_silence(name.removeprefix("silence:"))
+            elif name == "lease":
+                self._beat()
             else:
                 self._handle(on.TimerFired(name=name))
 
@@ -204,6 +211,10 @@ class Supervisor:
                 self._expect_pulse(peer.host, self._host_limits[peer.host][0])
                 self._channel.send(peer, Pulse())
 
+    def _beat(self) -> None:
+        self._files.guard(self._files.lease.beat)
+        self._set_timer(do.SetTimer(name="lease", at=time.monotonic() + lease.BEAT))
+
     def _expect_pulse(self, host: str, limit: float) -> None:
         self._host_limits[host] = (limit, time.monotonic())
         self._set_timer(do.SetTimer(name=f"silence:{host}", at=time.monotonic() + limit))
@@ -229,6 +240,7 @@ class Supervisor:
         job = self._parts.job
         cpus = job.request.resources.get("CPU", 0.0) if "CPU" in job.request.explicit else 0.0
         for placement in command.workers:
+            self._files.guard(self._files.logs.create, placement.ranks.world_rank)
             order = StartWorker(
                 attempt=command.attempt,
                 rank=placement.ranks.world_rank,
@@ -290,6 +302,10 @@ class Supervisor:
         if path is not None:
             self.post(on.CommitDone(n=command.n))
             self._tell_callbacks("on_checkpoint", command.n, str(path), self._machine.last_row)
+
+    def _inspect(self, command: do.Inspect) -> None:
+        damage = self._files.checkpoints.inspect(command.checkpoint, full=command.full)
+        self.post(on.Inspected(n=command.checkpoint.n, damage=damage))
 
     def _discard(self, command: do.Discard) -> None:
         self._files.checkpoints.discard(command.attempt)

@@ -37,11 +37,20 @@ def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
 def _copy_file(source: Path, target: Path, name: str) -> FileEntry:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name[:200]}.part")
-    size, digest = 0, 0
+    size, checksum = 0, 0
     with open(source, "rb") as reading, open(temporary, "wb") as writing:
         while chunk := reading.read(CHUNK):
             writing.write(chunk)
-            digest = zlib.crc32(chunk, digest)
+            checksum = zlib.crc32(chunk, checksum)
             size += len(chunk)
     os.replace(temporary, target)
-    return FileEntry(path=name, size=size, digest=f"crc32:{digest:08x}")
+    return FileEntry(path=name, size=size, digest=f"crc32:{checksum:08x}")
+
+
+def digest(path: Path) -> str:
+    """Return the digest of a file as it stands in a manifest."""
+    checksum = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            checksum = zlib.crc32(chunk, checksum)
+    return f"crc32:{checksum:08x}"

@@ -197,6 +197,10 @@ class RunConfig:
         Are told what happens, see :class:`shoal.abc.Callback`.
     log_to_driver : sequence of int, "all" or None
         Whose output appears on the console: ranks, all, or nobody's. Every rank's log file is whole in any case.
+    resume : bool or "auto"
+        What happens if there is a run of this name: ``False`` raises, since no run is ever overwritten; ``"auto"`` goes
+        on with it from its newest checkpoint, or starts a new one if there is none; ``True`` goes on, and raises if
+        there is none. A run that has finished is not run again: its result is returned.
     """
 
     name: str | None = None
@@ -206,6 +210,7 @@ class RunConfig:
     verbose: int | None = None
     callbacks: Sequence[Callback] | None = None
     log_to_driver: Sequence[int] | str | None = (0,)
+    resume: bool | str = False
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -217,6 +222,10 @@ class RunConfig:
         for callback in self.callbacks or ():
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks: {callback!r} is not a shoal.abc.Callback; make its class a subclass of it")
+        if self.resume not in (True, False, "auto"):
+            raise ValueError(f"resume={self.resume!r}: choose True, False or 'auto'")
+        if self.resume and self.name is None:
+            raise ValueError("resume needs a name: RunConfig(name=..., resume='auto')")
         if isinstance(self.log_to_driver, str) and self.log_to_driver != "all":
             raise ValueError(f"log_to_driver={self.log_to_driver!r}: give ranks such as [0], 'all', or None")
 
@@ -237,7 +246,7 @@ class RunConfig:
     def describe(self) -> dict[str, Any]:
         """Return what was asked as plain data."""
         failure, checkpoint = self.failure_config or FailureConfig(), self.checkpoint_config or CheckpointConfig()
-        return {"name": self.name, "failure_config": vars(failure), "checkpoint_config": vars(checkpoint)}
+        return {"failure_config": vars(failure), "checkpoint_config": vars(checkpoint)}
 
 
 def _is_count(value: object) -> bool:

@@ -12,6 +12,7 @@ from shoal._core.errors import StorageError, TrainingFailedError
 from shoal._core.records import History
 from shoal._core.retention import CheckpointPolicy, lookup, ranked
 from shoal._runtime.journal import read_history
+from shoal._runtime.resume import effective_rows
 from shoal.train.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -133,14 +134,3 @@ def build_result(path: Path, history: History, policy: CheckpointPolicy, **field
         best_checkpoints=[(Checkpoint(root / c.name), c.metrics) for c in ranked(history.checkpoints, policy)],
         **fields,
     )
-
-
-def effective_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the reports of a run in order, without those that a later attempt made again."""
-    file = path / "metrics.jsonl"
-    effective: list[dict[str, Any]] = []
-    for row in jsonl.lines(file.read_bytes()) if file.exists() else []:
-        while effective and effective[-1]["training_iteration"] >= row["training_iteration"]:
-            effective.pop()
-        effective.append(row)
-    return effective

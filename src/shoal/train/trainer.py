@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
+from shoal._core import jsonl
 from shoal._core.contracts import Framework
+from shoal._core.errors import StorageError
 from shoal._core.job import Job
 from shoal._core.states import RunState
-from shoal._runtime import context, driver
+from shoal._runtime import context, directory, driver, resume
 from shoal._runtime.preparation import Outcome, printable
 from shoal.train.checkpoint import Checkpoint
 from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -103,18 +107,69 @@ class DataParallelTrainer:
         KeyboardInterrupt
             After Ctrl-C twice.
         """
-        in_process = self._scaling.worker_range == (0, 0)
+        run, in_process = self._run_config, self._scaling.worker_range == (0, 0)
+        if run.resume and run.name:
+            path = directory.place_of(run.storage_directory, run.name)
+            if resume.finished(path):
+                return Result.from_path(path)
         return self._result(driver.drive(self._job(), context.engine_for(in_process)))
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether there is a run at this path that :meth:`restore` can go on with."""
+        return (Path(path).expanduser() / "run.json").exists()
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: TrainFunction | None = None,
+        train_loop_config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a trainer whose ``fit()`` goes on with the run at a path, from its newest sound checkpoint.
+
+        A run keeps data only, so that opening somebody else's directory executes nothing: the function has to be given
+        again. Its configuration and the run's other settings are those of the run unless they are given too.
+
+        Parameters
+        ----------
+        path : str or path
+            The directory of the run, as in ``Result.path``.
+        train_loop_per_worker : callable
+            The training function.
+        train_loop_config : mapping, optional
+            The configuration, if it is to be another one, or holds more than plain data.
+        **settings
+            Parameters of the trainer that are to be different, such as ``scaling_config``.
+
+        Raises
+        ------
+        StorageError
+            If there is no run at this path.
+        ValueError
+            If the function is missing, or a configuration that the run could keep only as text.
+        """
+        directory_ = Path(path).expanduser().absolute()
+        if not cls.can_restore(directory_):
+            raise StorageError(f"there is no run at {directory_}: it has no run.json")
+        if train_loop_per_worker is None:
+            raise ValueError(
+                "restore() needs the training function again: restore(path, train_func). A run keeps data only, so "
+                "that opening a directory never executes what is in it"
+            )
+        return cls(train_loop_per_worker, **restored_settings(directory_, train_loop_config, settings))
 
     def _job(self) -> Job:
         run = self._run_config
+        name = run.name or f"{type(self).__name__}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
         return Job(
             function=self._function,
             takes_config=self._takes_config,
             config=self._config,
             framework=self._framework,
             request=self._scaling.request(),
-            name=run.name or f"{type(self).__name__}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}",
+            name=name,
             storage_path=run.storage_directory,
             failure=(run.failure_config or FailureConfig()).policy(),
             checkpoint=(run.checkpoint_config or CheckpointConfig()).policy(),
@@ -123,11 +178,14 @@ class DataParallelTrainer:
             verbose=1 if run.verbose is None else run.verbose,
             show_ranks=run.shown_ranks,
             metadata=self._metadata,
+            resume=run.resume,
             asked={
                 "trainer": type(self).__name__,
                 "function": getattr(self._function, "__qualname__", repr(self._function)),
                 "scaling_config": printable(dataclasses.asdict(self._scaling)),
+                "name": name,
                 "run_config": run.describe(),
+                "config_is_plain": printable(self._config) == self._config,
                 "python": sys.version.split()[0],
                 "started_at": time.time(),
             },
@@ -144,6 +202,32 @@ class DataParallelTrainer:
             return_value=outcome.value,
             interrupted=outcome.state is RunState.STOPPED,
         )
+
+
+def restored_settings(path: Path, config: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a trainer that goes on with the run at a path."""
+    asked = jsonl.decode((path / "run.json").read_bytes())
+    if config is None:
+        if not asked.get("config_is_plain"):
+            raise ValueError("the run's configuration holds more than plain data: give train_loop_config again")
+        config = jsonl.decode((path / "params.json").read_bytes())
+    kept = asked["run_config"]
+    run = RunConfig(
+        name=path.name,
+        storage_path=str(path.parent),
+        resume=True,
+        failure_config=FailureConfig(**kept["failure_config"]),
+        checkpoint_config=CheckpointConfig(**kept["checkpoint_config"]),
+    )
+    scaling = asked["scaling_config"]
+    workers = scaling["num_workers"]
+    scaling["num_workers"] = tuple(workers) if isinstance(workers, list) else workers
+    # A function without arguments has no configuration, not an empty one.
+    defaults = {"run_config": run, "scaling_config": ScalingConfig(**scaling), "train_loop_config": config or None}
+    if "run_config" in given:
+        fixed = dataclasses.replace(given["run_config"], name=path.name, storage_path=str(path.parent), resume=True)
+        given = {**given, "run_config": fixed}
+    return {**defaults, **given}
 
 
 def checked(name: str, value: Any, kind: type) -> Any:

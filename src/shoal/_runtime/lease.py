@@ -1,0 +1,87 @@
+"""Who drives a run: a lease file with a heartbeat, so that no two drivers ever write to one run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from shoal._core.errors import RunExists
+from shoal._runtime.files import write_json
+
+BEAT = 2.0  # seconds between two heartbeats
+STALE = 15.0  # seconds without one after which the driver counts as dead, where it cannot be looked at
+
+
+class Lease:
+    """The right to drive the run in a directory.
+
+    Raises
+    ------
+    RunExists
+        If another driver holds it and lives.
+    """
+
+    def __init__(self, directory: Path):
+        self._path = directory / "lease.json"
+        self._token = secrets.token_hex(8)
+        with _alone(directory / ".lease.lock"):
+            holder = _read(self._path)
+            if holder and _alive(holder):
+                raise RunExists(
+                    f"the run in {directory} is being driven by process {holder['pid']} on {holder['host']}. Stop that "
+                    "one first, or choose another name"
+                )
+            self.beat()
+
+    def beat(self) -> None:
+        """Show that this driver lives."""
+        process = psutil.Process()
+        write_json(
+            self._path,
+            {
+                "token": self._token,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "began": process.create_time(),
+                "beat": time.time(),
+            },
+        )
+
+    def release(self) -> None:
+        """Give the right up."""
+        if (_read(self._path) or {}).get("token") == self._token:
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Let one driver at a time look at the lease and take it. The kernel lets go of the lock of one that dies."""
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _read(path: Path) -> dict[str, object] | None:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _alive(holder: dict[str, object]) -> bool:
+    """On this machine the process itself is looked at; elsewhere its last heartbeat."""
+    if holder.get("host") == socket.gethostname():
+        try:
+            return abs(psutil.Process(int(str(holder["pid"]))).create_time() - float(str(holder["began"]))) < 1.0
+        except (psutil.NoSuchProcess, KeyError, ValueError):
+            return False
+    return time.time() - float(str(holder.get("beat", 0.0))) < STALE
