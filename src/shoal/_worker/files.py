@@ -1,16 +1,20 @@
-"""Copying a worker's part of a checkpoint into the staging place."""
+"""Putting a worker's part of a checkpoint into the staging place: copied, or moved where it was written for that."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import zlib
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from shoal._core.messages import FileEntry
 
-CHUNK = 1 << 20
+CHUNK = 4 << 20
+SMALL = 16 << 20  # bytes; from here on the digest is worth a second thread
 OWN_FILES = frozenset({".manifest.json"})
+FICLONE = 0x40049409
 
 
 def listing(directory: Path) -> list[FileEntry]:
@@ -34,23 +38,78 @@ def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
     return [_copy_file(source / file, target / file, file) for file in files]
 
 
-def _copy_file(source: Path, target: Path, name: str) -> FileEntry:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name[:200]}.part")
-    size, checksum = 0, 0
-    with open(source, "rb") as reading, open(temporary, "wb") as writing:
-        while chunk := reading.read(CHUNK):
-            writing.write(chunk)
-            checksum = zlib.crc32(chunk, checksum)
-            size += len(chunk)
-    os.replace(temporary, target)
-    return FileEntry(path=name, size=size, digest=f"crc32:{checksum:08x}")
+def move(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
+    """Move files within a file system and return them with sizes, without digests."""
+    entries = []
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source / file, target / file)
+        entries.append(FileEntry(path=file, size=(target / file).stat().st_size))
+    return entries
+
+
+def with_digests(directory: Path, entries: Iterable[FileEntry]) -> list[FileEntry]:
+    """Return the entries with the digests of their files."""
+    return [FileEntry(path=e.path, size=e.size, digest=digest(directory / e.path)) for e in entries]
 
 
 def digest(path: Path) -> str:
     """Return the digest of a file as it stands in a manifest."""
     checksum = 0
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         while chunk := file.read(CHUNK):
             checksum = zlib.crc32(chunk, checksum)
+    return _written(checksum)
+
+
+def _written(checksum: int) -> str:
     return f"crc32:{checksum:08x}"
+
+
+def _copy_file(source: Path, target: Path, name: str) -> FileEntry:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name[:200]}.part")
+    if _cloned(source, temporary):
+        entry = FileEntry(path=name, size=temporary.stat().st_size, digest=digest(temporary))
+    elif source.stat().st_size < SMALL:
+        entry = _copy_small(source, temporary, name)
+    else:
+        entry = _copy_large(source, temporary, name)
+    os.replace(temporary, target)
+    return entry
+
+
+def _cloned(source: Path, target: Path) -> bool:
+    """Let the copy share its blocks with the original, on file systems that copy them when one of both is written."""
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        try:
+            fcntl.ioctl(writing.fileno(), FICLONE, reading.fileno())
+        except OSError:
+            return False  # another file system, or one that cannot
+    return True
+
+
+def _copy_small(source: Path, target: Path, name: str) -> FileEntry:
+    data = source.read_bytes()
+    target.write_bytes(data)
+    return FileEntry(path=name, size=len(data), digest=_written(zlib.crc32(data)))
+
+
+def _copy_large(source: Path, target: Path, name: str) -> FileEntry:
+    """Copy while another thread computes the digest, which takes a third of the time that the copy takes."""
+    size = 0
+    with (
+        open(source, "rb", buffering=0) as reading,
+        open(target, "wb", buffering=0) as writing,
+        ThreadPoolExecutor(1, "shoal-digest") as digests,
+    ):
+        checksum: Future[int] = digests.submit(int)
+        while chunk := reading.read(CHUNK):
+            before = checksum.result()  # one chunk ahead at most, so that memory stays flat
+            checksum = digests.submit(zlib.crc32, chunk, before)
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[writing.write(rest) :]
+            size += len(chunk)
+        return FileEntry(path=name, size=size, digest=_written(checksum.result()))

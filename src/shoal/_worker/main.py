@@ -125,9 +125,11 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
         todo.framework.start(session)
         session._say(Ready())
         value = todo.function(todo.config) if todo.takes_config else todo.function()
+        session.finish_uploads()
         todo.framework.stop()
     except StopTraining:
         stopped = True
+        session.finish_uploads()
     except SystemExit as error:
         if error.code not in (None, 0):
             return End(Failed(error=describe(error)), error)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,11 +27,11 @@ from shoal._core.messages import (
     Stacks,
     StopAt,
     Store,
-    Stored,
     ToWorker,
 )
 from shoal._worker import files
 from shoal._worker.plain import plain
+from shoal._worker.uploader import Part, Uploader
 
 
 class StopTraining(BaseException):
@@ -66,7 +67,8 @@ class Session:
         self._lock = threading.Lock()
         self._stop_at: int | None = None
         self._checkpoint: str | None = None
-        self._stores: queue.SimpleQueue[Store] = queue.SimpleQueue()
+        self._uploader = Uploader(self._checkpoint_root, self._say)
+        self._own_directories = 0
         self._collectives = 0
         self._gathered: dict[str, queue.SimpleQueue[Gathered]] = {}
         self._gather_lock = threading.Lock()
@@ -100,21 +102,48 @@ class Session:
         """The trainer's ``metadata``."""
         return dict(json.loads(self.task.metadata) or {})
 
-    def report(self, metrics: Any, checkpoint: Path | None = None, name: str | None = None) -> None:
-        """Send metrics, and store this rank's part of a checkpoint before returning."""
+    def report(
+        self,
+        metrics: Any,
+        checkpoint: Path | None = None,
+        name: str | None = None,
+        *,
+        wait: bool = True,
+        delete_source: bool = False,
+    ) -> None:
+        """Send metrics, and store this rank's part of a checkpoint, before returning or (not ``wait``) meanwhile."""
         if self._pid != os.getpid():
             raise OutsideWorkerError("report() was called in a child process of a worker; call it in the worker itself")
         values = plain(metrics)
         with self._lock:
+            self._uploader.raise_earlier()
             n = self.reports + 1
-            found = None if checkpoint is None else files.listing(checkpoint)
+            stored = found = None
+            if checkpoint is not None:
+                found = files.listing(checkpoint)
+                own = checkpoint.parent == self._checkpoint_root()
+                stored = self._uploader.expect(Part(n, checkpoint, own, delete_source))
             self._say(Report(n=n, metrics=values, at=time.time(), files=found, name=name))
             self.reports, self.last_metrics = n, values
-            if checkpoint is not None:
-                self._store(n, checkpoint)
+            if stored is not None and wait:
+                self._wait_until_stored(stored)
             stop_at = self._stop_at
         if stop_at is not None and n >= stop_at:
             raise StopTraining
+
+    def own_directory(self) -> Path:
+        """Make a directory in the place where checkpoints are staged, whose files are moved instead of copied."""
+        with self._gather_lock:
+            self._own_directories += 1
+            number = self._own_directories
+        name = f".staging-{self.task.attempt}-own-{self.ranks.world_rank}-{number}"
+        directory = self._checkpoint_root() / name
+        directory.mkdir(parents=True)
+        return directory
+
+    def finish_uploads(self) -> None:
+        """Wait until every part of a checkpoint is stored; raise what went wrong with one."""
+        self._uploader.finish()
 
     def gather(self, key: str, data: bytes, timeout_s: float | None = None) -> list[bytes]:
         """Give ``data`` to all ranks and return everybody's, by rank. Every rank has to call it with the same key."""
@@ -150,7 +179,7 @@ class Session:
             case Gathered():
                 self._answer(message.key).put(message)
             case Store():
-                self._stores.put(message)
+                self._uploader.given_out(message)
             case Committed():
                 self._set_checkpoint(message.path)
             case StopAt():
@@ -182,21 +211,17 @@ class Session:
 
     def _set_checkpoint(self, name: str | None) -> None:
         if name is not None:
-            self._checkpoint = str(Path(self.task.run_path, "checkpoints", name))
+            self._checkpoint = str(self._checkpoint_root() / name)
 
-    def _store(self, n: int, checkpoint: Path) -> None:
-        order = self._stores.get()
-        target = Path(self.task.run_path, "checkpoints", order.directory)
+    def _checkpoint_root(self) -> Path:
+        return Path(self.task.run_path, "checkpoints")
+
+    def _wait_until_stored(self, stored: Future[None]) -> None:
         try:
-            stored = files.copy(checkpoint, target, order.files)
-        except OSError as error:
-            where = error.filename2 or error.filename or target
-            reason = f"{error.strerror or error} ({where})"
-            self._say(Stored(n=n, files=[], error=reason))
-            raise StorageError(
-                f"the checkpoint of report {n} could not be stored: {reason}. Earlier checkpoints are untouched"
-            ) from error
-        self._say(Stored(n=n, files=stored))
+            stored.result()
+        except StorageError:
+            self._uploader.raise_earlier()
+            raise
 
 
 def stacks() -> str:

@@ -11,13 +11,21 @@ if TYPE_CHECKING:
     from shoal.train import torch as torch
     from shoal.train.checkpoint import Checkpoint
     from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-    from shoal.train.context import TrainContext, get_checkpoint, get_context, report
+    from shoal.train.context import (
+        CheckpointUploadMode,
+        TrainContext,
+        checkpoint_dir,
+        get_checkpoint,
+        get_context,
+        report,
+    )
     from shoal.train.result import Result
     from shoal.train.trainer import DataParallelTrainer
 
 __all__ = [
     "Checkpoint",
     "CheckpointConfig",
+    "CheckpointUploadMode",
     "ControllerError",
     "DataParallelTrainer",
     "FailureConfig",
@@ -27,6 +35,7 @@ __all__ = [
     "TrainContext",
     "TrainingFailedError",
     "WorkerGroupError",
+    "checkpoint_dir",
     "collective",
     "get_checkpoint",
     "get_context",
@@ -38,6 +47,7 @@ __all__ = [
 _ORIGINS = {
     "Checkpoint": "shoal.train.checkpoint",
     "CheckpointConfig": "shoal.train.config",
+    "CheckpointUploadMode": "shoal.train.context",
     "ControllerError": "shoal._core.errors",
     "DataParallelTrainer": "shoal.train.trainer",
     "FailureConfig": "shoal.train.config",
@@ -47,6 +57,7 @@ _ORIGINS = {
     "TrainContext": "shoal.train.context",
     "TrainingFailedError": "shoal._core.errors",
     "WorkerGroupError": "shoal._core.errors",
+    "checkpoint_dir": "shoal.train.context",
     "get_checkpoint": "shoal.train.context",
     "get_context": "shoal.train.context",
     "report": "shoal.train.context",

@@ -12,9 +12,9 @@ from typing import Any
 
 from shoal._core import jsonl
 from shoal._core.errors import StorageError
+from shoal._runtime.storage import MANIFEST, damage
 
 METADATA = ".metadata.json"
-MANIFEST = ".manifest.json"
 
 
 class Checkpoint:
@@ -63,6 +63,18 @@ class Checkpoint:
         if not self.path.is_dir():
             raise StorageError(f"there is no checkpoint at {self.path}")
         yield str(self.path)
+
+    def verify(self) -> None:
+        """Read every byte of a committed checkpoint and compare it with what was stored.
+
+        Raises
+        ------
+        StorageError
+            If a file is missing or differs, or there is no manifest to compare with.
+        """
+        found = damage(self.path, full=True)
+        if found:
+            raise StorageError(f"the checkpoint at {self.path} is not sound: {found}")
 
     def get_metadata(self) -> dict[str, Any]:
         """Return what :meth:`set_metadata` stored with the files; empty if nothing."""

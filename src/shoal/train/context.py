@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from shoal._worker import session as sessions
-from shoal._worker.session import Session
+from shoal._worker.session import Session, StopTraining
 from shoal.train.checkpoint import Checkpoint
+
+
+class CheckpointUploadMode(enum.StrEnum):
+    """When :func:`report` returns: after this rank's files are stored, or at once."""
+
+    SYNC = "SYNC"
+    ASYNC = "ASYNC"
 
 
 def report(
     metrics: Mapping[str, Any],
     checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
+    checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+    delete_local_checkpoint_after_upload: bool | None = None,
 ) -> None:
     """Report metrics, and with them a checkpoint.
 
@@ -32,6 +44,12 @@ def report(
         the same name is stored once, from the lowest of them.
     checkpoint_dir_name : str, optional
         The name of the checkpoint's directory; ``checkpoint_000003`` for the third report by default.
+    checkpoint_upload_mode : CheckpointUploadMode
+        ``SYNC`` returns when this rank's files are stored. ``ASYNC`` returns at once and stores them meanwhile, at most
+        two checkpoints at a time; until they are stored, the files must not be changed. What goes wrong is raised by a
+        later report, or at the end of the function.
+    delete_local_checkpoint_after_upload : bool, optional
+        Whether the directory is removed once its files are stored; not by default.
 
     Raises
     ------
@@ -59,7 +77,37 @@ def report(
     ):
         raise ValueError(f"checkpoint_dir_name={checkpoint_dir_name!r} must be the name of one directory")
     values = metrics if isinstance(metrics, dict) or not isinstance(metrics, Mapping) else dict(metrics)
-    session.report(values, checkpoint.path if checkpoint is not None else None, checkpoint_dir_name)
+    session.report(
+        values,
+        checkpoint.path if checkpoint is not None else None,
+        checkpoint_dir_name,
+        wait=CheckpointUploadMode(checkpoint_upload_mode) is CheckpointUploadMode.SYNC,
+        delete_source=bool(delete_local_checkpoint_after_upload),
+    )
+
+
+@contextmanager
+def checkpoint_dir() -> Iterator[Path]:
+    """Yield a directory for the files of the next checkpoint, in the very place where checkpoints are kept.
+
+    Files written there are not copied again when they are reported: the commit is a rename. The directory belongs to
+    shoal once it was reported; if the block raises before that, it is removed.
+
+    Examples
+    --------
+    >>> from shoal import train
+    >>> def train_func():
+    ...     with train.checkpoint_dir() as directory:
+    ...         (directory / "model.txt").write_text("weights")
+    ...         train.report({"loss": 0.5}, checkpoint=train.Checkpoint.from_directory(directory))
+    """
+    directory = sessions.current("train.checkpoint_dir()").own_directory()
+    try:
+        yield directory
+    except BaseException as error:
+        if not isinstance(error, StopTraining):  # after a report, which may still be moving the files
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def get_checkpoint() -> Checkpoint | None:
