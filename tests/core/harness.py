@@ -35,6 +35,7 @@ class Story:
         workers: int = 2,
         *,
         max_failures: int = 0,
+        policy: FailurePolicy | None = None,
         keep: CheckpointPolicy | None = None,
         history: History | None = None,
     ):
@@ -43,7 +44,7 @@ class Story:
         self.run = Run(
             RunSpec(
                 request=request,
-                failure=FailurePolicy(max_failures=max_failures),
+                failure=policy or FailurePolicy(max_failures=max_failures),
                 checkpoint=keep or CheckpointPolicy(),
             ),
             history,

@@ -8,7 +8,8 @@ from harness import Story
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.ending import GRACE_AFTER_STOP, STOP_LEAD
-from shoal._core.messages import Farewell, Gathered, Ready, StopAt, WorkerHello
+from shoal._core.failure import FailurePolicy
+from shoal._core.messages import DumpStacks, Farewell, Gathered, Ready, Stacks, StopAt, WorkerHello
 from shoal._core.records import AttemptEnded, AttemptStarted, RunEnded, fold
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.states import TRANSITIONS, IllegalTransition, RunState, Step, next_state
@@ -135,6 +136,7 @@ def test_a_group_is_started_as_often_as_max_failures_allows(max_failures: int, a
         story.hears(0, WorkerHello(token="", pid=1))
         story.raises(0)
         story.reap()
+        story.wait(60)
     assert len(story.records(AttemptStarted)) == attempts
     assert story.end.state is RunState.FAILED
 
@@ -143,7 +145,90 @@ def test_no_limit_on_failures_is_minus_one():
     story = Story(1, max_failures=-1).acquired()
     for _ in range(50):
         story.exits(0, signal=9)
+        story.wait(60)
     assert not story.run.state.final
+    assert len(story.records(AttemptStarted)) == 51
+
+
+def test_a_first_failure_is_retried_at_once_and_further_ones_after_a_growing_wait():
+    story = Story(1, max_failures=-1).acquired()
+    waits = []
+    for _ in range(9):
+        began = story.now
+        story.exits(0, signal=9)
+        while story.run.state is RunState.RESTARTING:
+            story.wait(0.5)
+        waits.append(story.now - began)
+    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    story.training()
+    story.checkpoint(1)
+    story.exits(0, signal=9)
+    assert story.run.state is RunState.STARTING
+
+
+def test_failures_may_be_counted_since_the_last_progress_alone():
+    policy = FailurePolicy(max_failures=1, reset_on_progress=True)
+    story = Story(1, policy=policy).acquired()
+    for n in range(1, 6):
+        story.training()
+        story.checkpoint(n)
+        story.exits(0, signal=9)
+        assert not story.run.state.final
+    story.exits(0, signal=9)
+    assert story.run.state is RunState.FAILED
+
+
+def test_the_same_exception_at_the_same_report_twice_in_a_row_is_said_to_be_hopeless():
+    story = Story(1, max_failures=2).acquired()
+    for _ in range(3):
+        story.training()
+        story.raises(0, "ValueError", "bad")
+        story.reap()
+        story.wait(60)
+    said = [s.text for s in story.all(do.Say) if "starting again" in s.text]
+    assert "hardly heal" not in said[0]
+    assert "hardly heal" in said[1]
+    assert "will hardly heal it" in story.end.reason
+
+
+def test_a_stop_during_the_wait_ends_the_run():
+    story = Story(1, max_failures=-1).acquired()
+    for _ in range(2):
+        story.exits(0, signal=9)
+    assert story.run.state is RunState.RESTARTING
+    story.see(on.StopAsked(reason="Ctrl-C"))
+    assert story.end.state is RunState.STOPPED
+
+
+def test_a_group_without_reports_is_asked_for_its_stacks_and_then_fails():
+    story = Story(2, policy=FailurePolicy(progress_timeout=10.0)).training()
+    for n in range(1, 4):
+        story.wait(5)
+        story.reports(0, n)
+        if n < 3:
+            story.reports(1, n)
+    story.wait(4.9)
+    assert story.told(0, DumpStacks) == []
+    story.wait(0.2)
+    assert story.told(0, DumpStacks) == story.told(1, DumpStacks) == [DumpStacks()]
+    story.hears(1, Stacks(text="in a loop"))
+    assert story.run.state is RunState.RUNNING
+    story.hears(0, Stacks(text="in all_reduce"))
+    assert [(c.rank, c.text) for c in story.all(do.KeepStacks)] == [(1, "in a loop"), (0, "in all_reduce")]
+    story.wait(0)
+    story.reap()
+    assert story.end.failures[0].rank == 1
+    assert "hung: it made no report for 10 s" in story.end.failures[0].lost
+
+
+def test_a_rank_that_cannot_answer_does_not_hold_the_others_up():
+    story = Story(2, policy=FailurePolicy(progress_timeout=10.0, max_failures=1)).training()
+    story.wait(10)
+    story.hears(0, Stacks(text="here"))
+    story.wait(5)
+    assert "no answer" in story.all(do.KeepStacks)[-1].text
+    story.reap()
+    assert story.run.state is RunState.STARTING
 
 
 def test_messages_of_an_older_attempt_are_dropped():

@@ -112,6 +112,14 @@ class SetTimer(Command, frozen=True, kw_only=True):
     at: float
 
 
+class KeepStacks(Command, frozen=True, kw_only=True):
+    """Keep the stacks of a rank in the run's directory, and show them."""
+
+    attempt: int
+    rank: int
+    text: str
+
+
 class Say(Command, frozen=True, kw_only=True):
     """Tell the person something that needs no action of the program."""
 

@@ -14,7 +14,7 @@ from shoal._core.messages import ErrorInfo, ExitInfo
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One rank of one attempt that did not finish, in the order in which it became known.
 
-    Exactly one of ``error`` (an exception), ``exit`` (the process ended) and ``lost`` (its machine is gone) is set;
+    Exactly one of ``error`` (an exception), ``exit`` (the process ended) and ``lost`` (what else became of it) is set;
     ``consequence`` is true where shoal itself ended the worker because of another failure.
     """
 
@@ -29,13 +29,27 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the group may be started again after a failure; -1 is without end."""
+    """How failures of the group are answered.
+
+    ``max_failures`` is how often it may be started again (-1 is without end), counted since the last new checkpoint
+    where ``reset_on_progress`` is set. ``backoff`` is the first wait in seconds after a failure without progress since
+    the one before it; ``progress_timeout`` how long a rank may go without a report.
+    """
 
     max_failures: int = 0
+    reset_on_progress: bool = False
+    backoff: float = 1.0
+    progress_timeout: float | None = None
+
+
+LONGEST_BACKOFF = 60.0
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """Try again."""
+    """Try again after some seconds. ``hopeless`` says that the same thing has just happened at the same place."""
+
+    after: float = 0.0
+    hopeless: bool = False
 
 
 class GiveUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +78,32 @@ def by_cause(failures: Sequence[Failure]) -> list[Failure]:
     return sorted(failures, key=lambda f: (f.consequence, looks_like_a_consequence(f)))
 
 
-def decide(policy: FailurePolicy, failures_so_far: int) -> Restart | GiveUp:
-    """Decide what follows the ``failures_so_far``-th failure of the group."""
-    if policy.max_failures < 0 or failures_so_far <= policy.max_failures:
-        return Restart()
+def decide(policy: FailurePolicy, failures: int, causes: Sequence[Failure]) -> Restart | GiveUp:
+    """Decide what follows a failure of the group.
+
+    Parameters
+    ----------
+    failures : int
+        How many failures count so far, this one included.
+    causes : sequence of Failure
+        The root causes since the last progress, a new checkpoint; the last is of this failure.
+    """
+    same = len(causes) > 1 and _is_the_same(causes[-2], causes[-1])
+    again = (
+        " The same exception at the same report came twice in a row: starting again will hardly heal it" if same else ""
+    )
+    if policy.max_failures < 0 or failures <= policy.max_failures:
+        wait = policy.backoff * 2 ** (len(causes) - 2) if len(causes) > 1 else 0.0
+        return Restart(after=min(wait, LONGEST_BACKOFF), hopeless=same)
     if policy.max_failures == 0:
         return GiveUp(reason="max_failures is 0, so the run is not started again")
-    return GiveUp(reason=f"that was failure {failures_so_far}, and max_failures is {policy.max_failures}")
+    return GiveUp(reason=f"that was failure {failures}, and max_failures is {policy.max_failures}.{again}".rstrip("."))
+
+
+def _is_the_same(one: Failure, other: Failure) -> bool:
+    if one.error is None or other.error is None:
+        return False
+    return (one.error.type, one.error.message, one.report) == (other.error.type, other.error.message, other.report)
 
 
 def describe_exit(exit: ExitInfo) -> str:
@@ -101,7 +134,7 @@ def headline(failure: Failure) -> str:
         return f"{who} raised {failure.error.type}" + (f": {first_line}" if first_line else "")
     if failure.exit is not None:
         return f"{who} {describe_exit(failure.exit)}"
-    return f"{who} was lost: {failure.lost}"
+    return f"{who} {failure.lost}"
 
 
 def human_bytes(n: float) -> str:

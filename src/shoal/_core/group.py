@@ -34,9 +34,11 @@ class Worker:
         self.stopped = False
         self.reported_at: float | None = None
         self.interval = math.inf
+        self.heard_at = 0.0
 
-    def pace(self, at: float) -> None:
-        """Take note of when a report was made, in seconds of the worker's clock."""
+    def pace(self, at: float, heard: float) -> None:
+        """Take note of when a report was made, in seconds of the worker's clock, and heard, in those of ours."""
+        self.heard_at = heard
         if self.reported_at is not None:
             self.interval = max(at - self.reported_at, 1e-6)
         self.reported_at = at

@@ -95,12 +95,16 @@ class Attempt(msgspec.Struct, kw_only=True):
 
 
 class History(msgspec.Struct, kw_only=True):
-    """The durable state of a run: what its journal says happened."""
+    """The durable state of a run: what its journal says happened.
+
+    ``group_failures`` counts since a driver took over; ``causes`` are the root causes since the last new checkpoint.
+    """
 
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     checkpoints: list[CommittedCheckpoint] = msgspec.field(default_factory=list)
     failures: list[Failure] = msgspec.field(default_factory=list)
     group_failures: int = 0
+    causes: list[Failure] = msgspec.field(default_factory=list)
     ended: RunEnded | None = None
 
     def apply(self, record: AnyRecord) -> None:
@@ -109,6 +113,7 @@ class History(msgspec.Struct, kw_only=True):
             case DriverStarted():
                 self.ended = None
                 self.group_failures = 0
+                self.causes.clear()
             case AttemptStarted():
                 self.attempts.append(
                     Attempt(
@@ -121,6 +126,7 @@ class History(msgspec.Struct, kw_only=True):
             case AttemptEnded():
                 self._end_attempt(record)
             case CheckpointCommitted():
+                self.causes.clear()
                 self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
                 self.checkpoints.append(
                     CommittedCheckpoint(
@@ -134,7 +140,9 @@ class History(msgspec.Struct, kw_only=True):
 
     def _end_attempt(self, record: AttemptEnded) -> None:
         self.failures.extend(record.failures)
-        self.group_failures += bool(record.failures)
+        if record.failures:
+            self.group_failures += 1
+            self.causes.append(record.failures[0])
         for attempt in self.attempts:
             if attempt.number == record.attempt:
                 attempt.ended_at, attempt.reason = record.at, record.reason

@@ -14,6 +14,7 @@ from shoal._core.checkpoints import Checkpoints
 from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, Ending, grace_after
 from shoal._core.failure import Failure, FailurePolicy
 from shoal._core.group import Group, Phase, Worker
+from shoal._core.hang import Hang
 from shoal._core.messages import (
     Alive,
     Failed,
@@ -24,6 +25,7 @@ from shoal._core.messages import (
     Offer,
     Ready,
     Report,
+    Stacks,
     Stored,
     WorkerHello,
 )
@@ -73,6 +75,7 @@ class Run:
         self._out = Outbox(self.history)
         self._checkpoints = Checkpoints(spec.checkpoint, self._out)
         self._ending = Ending(self._out)
+        self._hang = Hang(spec.failure.progress_timeout, self._out)
         self._story: deque[str] = deque(maxlen=100)
         self._handlers: dict[type[on.Event], Callable[[Any], None]] = {
             on.Begin: self._begin,
@@ -96,6 +99,7 @@ class Run:
             Finished: self._finished,
             Failed: self._failed,
             Left: self._left,
+            Stacks: self._stacks,
         }
 
     def handle(self, event: on.Event, now: float) -> list[do.Command]:
@@ -170,7 +174,7 @@ class Run:
         verdict = judge(
             group,
             self.spec.failure,
-            self.history.group_failures,
+            self.history,
             stop=self._stop,
             broken_storage=self._broken_storage,
         )
@@ -191,13 +195,25 @@ class Run:
     def _restart(self, verdict: Verdict) -> None:
         latest = self._checkpoints.latest
         origin = f"checkpoint {latest.name}" if latest else "the beginning"
-        self._out.say(f"{verdict.attempt_reason}; starting again from {origin}", "warning")
+        delay = f" in {verdict.wait:g} s" if verdict.wait else ""
+        doubt = (
+            ". It was the same exception at the same report as before; this will hardly heal"
+            if verdict.hopeless
+            else ""
+        )
+        self._out.say(f"{verdict.attempt_reason}; starting again from {origin}{delay}{doubt}", "warning")
         self._step(Step.RESTART)
+        self._notify()
+        if verdict.wait:
+            self._out.timer("backoff", verdict.wait)
+        else:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
         if self._host_lost:
             self._host_lost = False
             self._out.emit(do.Release())
             self._out.emit(do.Acquire())
-            self._notify()
         else:
             self._prepare_attempt()
 
@@ -240,6 +256,7 @@ class Run:
             w.phase in {Phase.STARTING, Phase.SETTING_UP} for w in group.workers
         ):
             self._step(Step.READY)
+            self._hang.watch(group)
             if self._stop:
                 self._ending.ask(group)
         self._notify()
@@ -251,7 +268,7 @@ class Run:
     def _report(self, group: Group, worker: Worker, message: Report) -> None:
         if message.n <= group.assembly.delivered(worker.rank):
             return
-        worker.pace(message.at)
+        worker.pace(message.at, self._out.now)
         if worker.rank == 0:
             self.last_row = {
                 **message.metrics,
@@ -302,6 +319,18 @@ class Run:
     def _left(self, group: Group, worker: Worker, message: Left) -> None:
         self._gone(group, worker)
 
+    def _stacks(self, group: Group, worker: Worker, message: Stacks) -> None:
+        if self._hang.answered(group, worker, message.text):
+            self._end_hung_group(group)
+
+    def _end_hung_group(self, group: Group) -> None:
+        """No rank has made progress for too long, and their stacks are kept: the attempt has failed."""
+        reason = self._hang.conclude(group)
+        if reason and self.state is RunState.RUNNING:
+            for worker in self._hang.stuck(group):
+                group.fail(worker, lost=reason)
+            self._end(GRACE_AFTER_DEATH)
+
     # ---- what happens to processes, machines and storage ------------------------------------------------------------
 
     def _exited(self, event: on.Exited) -> None:
@@ -333,7 +362,7 @@ class Run:
         self._host_lost = True
         for worker in there:
             if not worker.over:
-                group.fail(worker, lost=event.reason)
+                group.fail(worker, lost=f"was lost: {event.reason}")
             worker.gone = True
         self._end(GRACE_AFTER_DEATH)
         self._conclude_if_over(group)
@@ -376,6 +405,9 @@ class Run:
 
     def _timer(self, event: on.TimerFired) -> None:
         kind, _, rest = event.name.partition(":")
+        if kind == "backoff" and self.state is RunState.RESTARTING:
+            self._begin_again()
+            return
         group = self._live
         if group is None or rest.partition(":")[0] != str(group.attempt):
             return
@@ -384,6 +416,10 @@ class Run:
         elif kind == "start" and self.state is RunState.STARTING:
             phases = ", ".join(f"rank {rank}: {phase}" for rank, phase in group.phases().items())
             self._out.say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
+        elif kind == "progress" and self.state is RunState.RUNNING:
+            self._hang.check(group)
+        elif kind == "stacks":
+            self._end_hung_group(group)
         elif kind == "held":
             self._checkpoints.held(group, int(rest.partition(":")[2]))
 

@@ -15,6 +15,7 @@ from shoal._core.failure import (
     looks_like_a_consequence,
 )
 from shoal._core.group import Group, Phase
+from shoal._core.records import History
 from shoal._core.states import Step
 
 
@@ -28,12 +29,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     attempt_reason: str
     run_reason: str = ""
     failures: list[Failure] = []
+    wait: float = 0.0
+    hopeless: bool = False
 
 
 def judge(
-    group: Group, policy: FailurePolicy, earlier_failures: int, *, stop: StopAsked | None, broken_storage: str
+    group: Group, policy: FailurePolicy, history: History, *, stop: StopAsked | None, broken_storage: str
 ) -> Verdict:
-    """Decide what follows. ``earlier_failures`` counts the attempts that failed before this one."""
+    """Decide what follows, after the attempts that the history has."""
     failures = by_cause(group.failures)
     causes = [failure for failure in failures if not looks_like_a_consequence(failure)]
     if broken_storage:
@@ -44,21 +47,28 @@ def judge(
         # Ranks that wait for one that has left at the stop see a broken collective, or are ended by shoal.
         return Verdict(step=Step.STOP, attempt_reason=stop.reason, run_reason=stop.reason)
     if failures:
-        return _after_failure(failures, policy, earlier_failures + 1, stop)
+        return _after_failure(failures, policy, history, stop)
     if any(worker.stopped for worker in group.workers):
         reason = stop.reason if stop else "a worker stopped by itself"
         return Verdict(step=Step.STOP, attempt_reason=reason, run_reason=reason)
     return Verdict(step=Step.COMPLETE, attempt_reason="finished")
 
 
-def _after_failure(failures: list[Failure], policy: FailurePolicy, count: int, stop: StopAsked | None) -> Verdict:
+def _after_failure(failures: list[Failure], policy: FailurePolicy, history: History, stop: StopAsked | None) -> Verdict:
     what = headline(failures[0])
     if stop:
         reason = f"the run was asked to stop ({stop.reason})"
         return Verdict(step=Step.GIVE_UP, attempt_reason=what, run_reason=reason, failures=failures)
-    decision = decide(policy, count)
+    causes = [*history.causes, failures[0]]
+    decision = decide(policy, len(causes) if policy.reset_on_progress else history.group_failures + 1, causes)
     if isinstance(decision, Restart):
-        return Verdict(step=Step.RESTART, attempt_reason=what, failures=failures)
+        return Verdict(
+            step=Step.RESTART,
+            attempt_reason=what,
+            failures=failures,
+            wait=decision.after,
+            hopeless=decision.hopeless,
+        )
     return Verdict(step=Step.GIVE_UP, attempt_reason=what, run_reason=decision.reason, failures=failures)
 
 

@@ -53,6 +53,12 @@ class RunFiles:
         self.guard(write_json, self.path / "run.json", {"format": FORMAT, **asked})
         self.guard(write_json, self.path / "params.json", config)
 
+    def keep_stacks(self, attempt: int, rank: int, text: str) -> None:
+        """Write the stacks of a rank to ``stacks/``."""
+        directory = self.path / "stacks"
+        directory.mkdir(exist_ok=True)
+        (directory / f"attempt_{attempt}_rank_{rank}.txt").write_text(text)
+
     def conclude(self, result: dict[str, Any]) -> None:
         """Write ``result.json`` and close the files."""
         self.guard(self.metrics.close)

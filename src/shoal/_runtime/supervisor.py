@@ -90,6 +90,7 @@ class Supervisor:
             do.Discard: self._discard,
             do.DeleteCheckpoint: self._delete_checkpoint,
             do.SetTimer: self._set_timer,
+            do.KeepStacks: self._keep_stacks,
             do.Say: self._say,
             do.Notify: self._notify,
             do.Finish: self._finish,
@@ -316,6 +317,10 @@ class Supervisor:
     def _set_timer(self, command: do.SetTimer) -> None:
         self._timers[command.name] = command.at
         heapq.heappush(self._schedule, (command.at, command.name))
+
+    def _keep_stacks(self, command: do.KeepStacks) -> None:
+        self._files.guard(self._files.keep_stacks, command.attempt, command.rank, command.text)
+        self._tell_callbacks("on_message", f"stacks of rank {command.rank}:\n{command.text.rstrip()}", "warning")
 
     def _say(self, command: do.Say) -> None:
         self._tell_callbacks("on_message", command.text, command.level)
