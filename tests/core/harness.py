@@ -22,8 +22,9 @@ from shoal._core.messages import (
 )
 from shoal._core.records import History, Record
 from shoal._core.retention import CheckpointPolicy
-from shoal._core.run import Run, RunSpec
+from shoal._core.run import Run
 from shoal._core.scaling import GroupRequest
+from shoal._core.spec import RunSpec
 from shoal._core.states import RunState
 
 

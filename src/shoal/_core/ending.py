@@ -22,14 +22,10 @@ STOP_LEAD = 0.15
 
 
 class Ending:
-    """The end of one attempt at a time."""
+    """The end of one attempt."""
 
     def __init__(self, outbox: Outbox):
         self._outbox = outbox
-        self._until = math.inf
-
-    def reset(self) -> None:
-        """A new attempt begins."""
         self._until = math.inf
 
     def ask(self, group: Group) -> None:

@@ -19,8 +19,9 @@ from shoal._core.contracts import Engine
 from shoal._core.failure import Failure
 from shoal._core.job import Job
 from shoal._core.records import DriverStarted, History
-from shoal._core.run import Run, RunSpec
+from shoal._core.run import Run
 from shoal._core.scaling import oversubscribed
+from shoal._core.spec import RunSpec
 from shoal._core.states import RunState
 from shoal._runtime import directory
 from shoal._runtime.channel import Channel

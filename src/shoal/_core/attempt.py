@@ -1,0 +1,275 @@
+"""One attempt of a run, from the start of its workers to the end of the last one.
+
+What workers say and what becomes of them is taken in here; what follows from the attempt's end is the run's to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shoal._core import commands as do
+from shoal._core import events as on
+from shoal._core.checkpoints import Checkpoints
+from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, Ending, grace_after
+from shoal._core.group import Group, Phase, Worker
+from shoal._core.hang import Hang
+from shoal._core.messages import (
+    Failed,
+    Farewell,
+    Finished,
+    FromWorker,
+    Left,
+    Offer,
+    Ready,
+    Report,
+    Stacks,
+    Stored,
+    WorkerHello,
+)
+from shoal._core.outbox import Outbox
+from shoal._core.spec import RunSpec
+from shoal._core.states import RunState, Step
+
+SLOW_START = 30.0  # seconds after which a group that is not ready is told of
+
+
+class Attempt:
+    """The workers of one attempt while they live.
+
+    Parameters
+    ----------
+    group : Group
+        The workers, not started yet.
+    spec : RunSpec
+        What was asked of the run.
+    checkpoints, outbox
+        The run's own.
+    step : callable
+        Takes a step of the run and returns its state then.
+
+    Attributes
+    ----------
+    stop : StopAsked or None
+        Set when the run was asked to stop.
+    host_lost : bool
+        Whether a machine of the group is gone, so that its room is of no use any more.
+    value : bytes or None
+        What the function returned on rank 0.
+    row : dict
+        The last report of rank 0 in this attempt.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        spec: RunSpec,
+        checkpoints: Checkpoints,
+        outbox: Outbox,
+        step: Callable[[Step], RunState],
+    ):
+        self.group = group
+        self.state = RunState.STARTING
+        self.stop: on.StopAsked | None = None
+        self.host_lost = False
+        self.value: bytes | None = None
+        self.row: dict[str, Any] = {}
+        self._spec = spec
+        self._checkpoints = checkpoints
+        self._out = outbox
+        self._take_step = step
+        self._ending = Ending(outbox)
+        self._hang = Hang(spec.failure.progress_timeout, outbox)
+        self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
+            WorkerHello: self._hello,
+            Ready: self._ready,
+            Offer: self._offer,
+            Report: self._report,
+            Stored: self._stored,
+            Finished: self._finished,
+            Failed: self._failed,
+            Left: self._left,
+            Stacks: self._stacks,
+        }
+
+    @property
+    def over(self) -> bool:
+        """Whether every process is gone and every commit done."""
+        return self.group.gone and self._checkpoints.settled
+
+    def start(self) -> None:
+        """Have every worker started."""
+        number = self.group.attempt
+        placements = tuple(worker.placement for worker in self.group.workers)
+        self._out.emit(do.StartWorkers(attempt=number, workers=placements))
+        self._out.timer(f"start:{number}", SLOW_START)
+        self.notify()
+
+    # ---- what workers say -------------------------------------------------------------------------------------------
+
+    def heard(self, event: on.Heard) -> None:
+        """Take what a worker said."""
+        listener = self._listeners.get(type(event.message))
+        if listener and 0 <= event.rank < len(self.group.workers):
+            listener(self.group.workers[event.rank], event.message)
+
+    def _hello(self, worker: Worker, message: WorkerHello) -> None:
+        if worker.phase is not Phase.STARTING or self.state is RunState.ENDING:
+            return
+        worker.phase = Phase.SETTING_UP
+        latest = self._checkpoints.latest
+        self._out.emit(
+            do.SetUp(
+                attempt=self.group.attempt,
+                ranks=worker.placement.ranks,
+                checkpoint=latest.name if latest else self._spec.start_checkpoint,
+                checkpoint_report=self.group.start,
+            )
+        )
+
+    def _ready(self, worker: Worker, message: Ready) -> None:
+        if worker.phase is not Phase.SETTING_UP:
+            return
+        worker.phase = Phase.TRAINING
+        if self.state is RunState.STARTING and not any(
+            w.phase in {Phase.STARTING, Phase.SETTING_UP} for w in self.group.workers
+        ):
+            self.state = self._take_step(Step.READY)
+            self._hang.watch(self.group)
+            if self.stop:
+                self._ending.ask(self.group)
+        self.notify()
+
+    def _offer(self, worker: Worker, message: Offer) -> None:
+        for rank, answer in self.group.offer(worker.rank, message).items():
+            self._out.tell(self.group.attempt, rank, answer)
+
+    def _report(self, worker: Worker, message: Report) -> None:
+        if message.n <= self.group.assembly.delivered(worker.rank):
+            return
+        worker.pace(message.at, self._out.now)
+        if worker.rank == 0:
+            self.row = {
+                **message.metrics,
+                "training_iteration": message.n,
+                "timestamp": message.at,
+                "time_total_s": message.at - self._out.history.attempts[0].started_at,
+                "attempt": self.group.attempt,
+            }
+            self._out.emit(do.WriteRow(row=self.row))
+        self._checkpoints.reported(self.group, worker, message)
+
+    def _stored(self, worker: Worker, message: Stored) -> None:
+        self._checkpoints.stored(self.group, worker, message)
+
+    def _finished(self, worker: Worker, message: Finished) -> None:
+        if worker.over:
+            return
+        worker.phase = Phase.FINISHED
+        worker.stopped = message.stopped
+        if worker.rank == 0:
+            self.value = message.value
+        if message.leftovers:
+            threads = ", ".join(message.leftovers)
+            self._out.say(f"rank {worker.rank} left threads running, which end now: {threads}", "warning")
+        self._checkpoints.closed(self.group, worker)
+        for rank, answer in self.group.broken_gatherings().items():
+            self._out.tell(self.group.attempt, rank, answer)
+        if all(w.over for w in self.group.workers):
+            self._warn_of_uneven_reports()
+            self._end(GRACE_AFTER_STOP)
+        elif message.stopped:
+            self._ending.grace(self.group, GRACE_AFTER_STOP)
+        self.notify()
+
+    def _warn_of_uneven_reports(self) -> None:
+        counts = [n - self.group.start for n in self.group.reports()]
+        if not self.stop and self.group.every(Phase.FINISHED) and len(set(counts)) > 1:
+            told = ", ".join(f"rank {rank}: {count}" for rank, count in enumerate(counts[:16]))
+            self._out.say(f"the ranks reported a different number of times ({told}); rank 0's reports count", "warning")
+
+    def _failed(self, worker: Worker, message: Failed) -> None:
+        if worker.over:
+            return
+        failure = self.group.fail(worker, error=message.error)
+        self._out.tell(self.group.attempt, worker.rank, Farewell())
+        self._end(grace_after(failure))
+
+    def _left(self, worker: Worker, message: Left) -> None:
+        worker.gone = True
+
+    def _stacks(self, worker: Worker, message: Stacks) -> None:
+        if self._hang.answered(self.group, worker, message.text):
+            self._end_hung_group()
+
+    def _end_hung_group(self) -> None:
+        """No rank has made progress for too long, and their stacks are kept: the attempt has failed."""
+        reason = self._hang.conclude(self.group)
+        if reason and self.state is RunState.RUNNING:
+            for worker in self._hang.stuck(self.group):
+                self.group.fail(worker, lost=reason)
+            self._end(GRACE_AFTER_DEATH)
+
+    # ---- what becomes of workers ------------------------------------------------------------------------------------
+
+    def exited(self, event: on.Exited) -> None:
+        """A process is gone."""
+        worker = self.group.workers[event.rank]
+        if worker.gone:
+            return
+        worker.gone = True
+        if not worker.over:
+            self._end(grace_after(self.group.fail(worker, exit=event.exit)))
+
+    def lost(self, event: on.HostLost) -> None:
+        """A machine is gone with all its workers."""
+        there = [worker for worker in self.group.alive() if worker.placement.host == event.host]
+        for worker in there:
+            if not worker.over:
+                self.group.fail(worker, lost=f"was lost: {event.reason}")
+            worker.gone = True
+        if there:
+            self.host_lost = True
+            self._end(GRACE_AFTER_DEATH)
+
+    def asked_to_stop(self, event: on.StopAsked) -> None:
+        """Stop at the next report, or now where that was said or nothing has been reported yet."""
+        self.stop = event
+        if event.kill or self.state is RunState.STARTING:
+            self.kill()
+        elif self.state is RunState.RUNNING:
+            self._ending.ask(self.group)
+
+    def timer(self, kind: str, detail: str) -> None:
+        """A timer of this attempt has come."""
+        if kind == "grace":
+            self.kill()
+        elif kind == "start" and self.state is RunState.STARTING:
+            phases = ", ".join(f"rank {rank}: {phase}" for rank, phase in self.group.phases().items())
+            self._out.say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
+        elif kind == "progress" and self.state is RunState.RUNNING:
+            self._hang.check(self.group)
+        elif kind == "stacks":
+            self._end_hung_group()
+        elif kind == "held":
+            self._checkpoints.held(self.group, int(detail))
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """End every worker now."""
+        if self.state is not RunState.ENDING:
+            self.state = self._take_step(Step.ENDING)
+        self._ending.kill(self.group)
+
+    def _end(self, grace: float) -> None:
+        """Let the attempt end: who has finished may go, the rest is killed after ``grace`` seconds."""
+        if self.state is not RunState.ENDING:
+            self.state = self._take_step(Step.ENDING)
+        self._ending.wave_off(self.group)
+        self._ending.grace(self.group, grace)
+        self.notify()
+
+    def notify(self) -> None:
+        """Tell callbacks and the display how the workers are."""
+        self._out.emit(do.Notify(state=self.state, attempt=self.group.attempt, workers=self.group.phases()))
