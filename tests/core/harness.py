@@ -33,18 +33,21 @@ class Story:
 
     def __init__(
         self,
-        workers: int = 2,
+        workers: int | tuple[int, int] = 2,
         *,
+        resize_interval: float = 60.0,
         max_failures: int = 0,
         policy: FailurePolicy | None = None,
         keep: CheckpointPolicy | None = None,
         history: History | None = None,
     ):
-        request = GroupRequest(min_workers=workers, max_workers=workers, resources={"CPU": 1.0})
-        self.size = workers
+        low, high = (workers, workers) if isinstance(workers, int) else workers
+        request = GroupRequest(min_workers=low, max_workers=high, resources={"CPU": 1.0})
+        self.size = high
         self.run = Run(
             RunSpec(
                 request=request,
+                resize_interval=resize_interval,
                 failure=policy or FailurePolicy(max_failures=max_failures),
                 checkpoint=keep or CheckpointPolicy(),
             ),
@@ -77,7 +80,7 @@ class Story:
 
     def training(self) -> Story:
         """Bring the group to where every rank trains."""
-        if self.run.state is RunState.PENDING:
+        if self.run.state in {RunState.PENDING, RunState.RESTARTING, RunState.RESIZING}:
             self.acquired()
         for rank in range(self.size):
             self.hears(rank, WorkerHello(token="", pid=100 + rank))

@@ -538,3 +538,59 @@ def test_a_run_that_fails_is_restarted_no_more_often_than_asked():
     assert "that was failure 3, and max_failures is 2" in str(error)
     with pytest.raises(ValueError, match="max_failures=-2"):
         FailureConfig(max_failures=-2)
+
+
+# ---- groups that hang ----
+
+
+def test_a_hung_group_shows_the_stacks_of_all_ranks_and_starts_again(capsys: pytest.CaptureFixture[str]):
+    def a_function_that_never_returns():
+        time.sleep(600)
+
+    def train_func():
+        train.report({"attempt": train.get_context().get_attempt()})
+        if train.get_context().get_attempt() == 1:
+            if rank() == 1:
+                a_function_that_never_returns()
+            train.collective.barrier()
+
+    limit = FailureConfig(max_failures=1, progress_timeout_s=1.0)
+    result = fit(train_func, 2, verbose=1, failure_config=limit)
+    assert result.metrics["attempt"] == 2
+    stacks = sorted((Path(result.path) / "stacks").iterdir())
+    assert [p.name for p in stacks] == ["attempt_1_rank_0.txt", "attempt_1_rank_1.txt"]
+    assert "a_function_that_never_returns" in stacks[1].read_text()
+    assert "barrier" in stacks[0].read_text()
+    told = capsys.readouterr().err
+    assert "no report of rank 0, 1 for 1 s" in told
+    assert "hung: it made no report for 1 s (progress_timeout_s)" in told
+
+
+def test_a_stopped_worker_is_found_and_ended():
+    def train_func():
+        train.report({"attempt": train.get_context().get_attempt()})
+        if rank() == 1 and train.get_context().get_attempt() == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        train.collective.barrier()
+
+    limit = FailureConfig(max_failures=1, progress_timeout_s=1.0)
+    result = fit(train_func, 2, failure_config=limit)
+    assert result.metrics["attempt"] == 2
+    assert "no answer" in (Path(result.path) / "stacks/attempt_1_rank_1.txt").read_text()
+
+
+def test_a_worker_that_ignores_sigterm_is_ended_all_the_same():
+    def train_func():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if rank() == 1:
+            raise ValueError("bad")
+        time.sleep(600)
+
+    assert "raised ValueError: bad" in str(failure(train_func))
+
+
+def test_limits_of_failures_are_checked():
+    with pytest.raises(ValueError, match="progress_timeout_s=0"):
+        FailureConfig(progress_timeout_s=0)
+    with pytest.raises(ValueError, match="restart_backoff_s=-1"):
+        FailureConfig(restart_backoff_s=-1)

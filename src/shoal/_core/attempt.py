@@ -54,6 +54,8 @@ class Attempt:
         Set when the run was asked to stop.
     host_lost : bool
         Whether a machine of the group is gone, so that its room is of no use any more.
+    resize_reason : str
+        Why the group is ended to begin again with another number of workers; empty if it is not.
     value : bytes or None
         What the function returned on rank 0.
     row : dict
@@ -72,6 +74,7 @@ class Attempt:
         self.state = RunState.STARTING
         self.stop: on.StopAsked | None = None
         self.host_lost = False
+        self.resize_reason = ""
         self.value: bytes | None = None
         self.row: dict[str, Any] = {}
         self._spec = spec
@@ -253,6 +256,12 @@ class Attempt:
             self._end_hung_group()
         elif kind == "held":
             self._checkpoints.held(self.group, int(detail))
+
+    def resize(self, reason: str) -> None:
+        """End the group so that it can begin again with another number of workers."""
+        if self.state is RunState.RUNNING and self.stop is None:
+            self.resize_reason = reason
+            self.kill()
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acquire(Command, frozen=True, kw_only=True):
-    """Ask the engine for room for the whole group."""
+    """Ask the engine for room for a group of at least so many workers, in place of what was asked for before."""
+
+    at_least: int
 
 
 class Release(Command, frozen=True, kw_only=True):

@@ -37,6 +37,12 @@ class Acquired(Event, frozen=True, kw_only=True):
     slots: tuple[HostSlots, ...]
 
 
+class CapacityChanged(Event, frozen=True, kw_only=True):
+    """There is room for so many workers of the run now, those that it has included."""
+
+    workers: int
+
+
 class Infeasible(Event, frozen=True, kw_only=True):
     """The engine can never give what was asked for."""
 

@@ -30,6 +30,8 @@ class Job:
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     start_checkpoint: str | None = None
+    room_wait: float = 5.0
+    resize_interval: float = 60.0
     callbacks: Sequence[Callback] = ()
     verbose: int = 1
     show_ranks: Sequence[int] | None = (0,)

@@ -15,6 +15,7 @@ from shoal._core.group import Group
 from shoal._core.messages import Alive, Report
 from shoal._core.outbox import Outbox
 from shoal._core.records import AttemptEnded, AttemptStarted, History, RunEnded
+from shoal._core.room import Room
 from shoal._core.scaling import place
 from shoal._core.spec import RunSpec
 from shoal._core.states import RunState, Step, next_state
@@ -45,10 +46,12 @@ class Run:
         self._broken_storage = ""
         self._out = Outbox(self.history)
         self._checkpoints = Checkpoints(spec.checkpoint, self._out)
+        self._room = Room(spec.request, spec.resize_interval)
         self._story: deque[str] = deque(maxlen=100)
         self._handlers: dict[type[on.Event], Callable[[Any], None]] = {
             on.Begin: self._begin,
             on.Acquired: self._acquired,
+            on.CapacityChanged: self._capacity_changed,
             on.Infeasible: self._infeasible,
             on.Heard: self._heard,
             on.Exited: self._exited,
@@ -87,10 +90,19 @@ class Run:
     def _begin(self, event: on.Begin) -> None:
         self._out.wall_offset = event.wall - self._out.now
         self._out.persist(event.driver)
-        self._out.emit(do.Acquire())
+        self._ask_for_room()
         self._notify()
 
+    def _ask_for_room(self) -> None:
+        """Ask for the largest group; after a while, whatever is there will do if it is no smaller than the smallest."""
+        request = self.spec.request
+        self._room.reset()
+        self._out.emit(do.Acquire(at_least=request.max_workers))
+        if request.min_workers < request.max_workers:
+            self._out.timer("room", self.spec.room_wait)
+
     def _acquired(self, event: on.Acquired) -> None:
+        self._room.granted = True
         self._slots = event.slots
         self._prepare_attempt()
 
@@ -123,6 +135,7 @@ class Run:
         self._out.persist(AttemptStarted(attempt=number, world_size=len(hosts), hosts=hosts, checkpoint=group.start))
         self._earlier_row = self.last_row
         self.attempt = Attempt(group, self.spec, self._checkpoints, self._out, self._step)
+        self._room.taken(self._out.now)
         self.attempt.start()
 
     def _conclude(self, attempt: Attempt) -> None:
@@ -133,6 +146,7 @@ class Run:
             self.spec.failure,
             self.history,
             stop=self._stop,
+            resize=attempt.resize_reason,
             broken_storage=self._broken_storage,
         )
         self._out.emit(do.Discard(attempt=group.attempt))
@@ -146,6 +160,11 @@ class Run:
         )
         if verdict.step is Step.RESTART:
             self._restart(verdict)
+        elif verdict.step is Step.RESIZE:
+            self._out.say(verdict.attempt_reason)
+            self._step(Step.RESIZE)
+            self._notify()
+            self._begin_again()
         else:
             self._finish(verdict.step, verdict.run_reason, verdict.failures)
 
@@ -167,9 +186,9 @@ class Run:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        if self.attempt and self.attempt.host_lost:
+        if self.attempt and (self.attempt.host_lost or self.state is RunState.RESIZING):
             self._out.emit(do.Release())
-            self._out.emit(do.Acquire())
+            self._ask_for_room()
         else:
             self._prepare_attempt()
 
@@ -206,9 +225,17 @@ class Run:
         if self._live:
             self._live.lost(event)
 
+    def _capacity_changed(self, event: on.CapacityChanged) -> None:
+        self._room.possible = event.workers
+        if self._live and self._room.must_shrink(self._live.group):
+            self._live.resize(f"there is room for {event.workers} workers only; going on with what there is")
+
     def _commit_done(self, event: on.CommitDone) -> None:
-        if self._live:
-            self._checkpoints.committed(self._live.group, event.n)
+        if not self._live:
+            return
+        self._checkpoints.committed(self._live.group, event.n)
+        if self._room.may_grow(self._live.group, self._out.now):
+            self._live.resize(f"there is room for {self._room.possible} workers; going on with more")
 
     def _storage_failed(self, event: on.StorageFailed) -> None:
         if self._broken_storage:
@@ -234,6 +261,8 @@ class Run:
         number, _, detail = rest.partition(":")
         if kind == "backoff" and self.state is RunState.RESTARTING:
             self._begin_again()
+        elif kind == "room" and self._live is None and not self._room.granted:
+            self._out.emit(do.Acquire(at_least=self.spec.request.min_workers))
         elif self._live and number == str(self._live.group.attempt):
             self._live.timer(kind, detail)
 

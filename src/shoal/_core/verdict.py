@@ -34,7 +34,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    group: Group, policy: FailurePolicy, history: History, *, stop: StopAsked | None, broken_storage: str
+    group: Group, policy: FailurePolicy, history: History, *, stop: StopAsked | None, resize: str, broken_storage: str
 ) -> Verdict:
     """Decide what follows, after the attempts that the history has."""
     failures = by_cause(group.failures)
@@ -46,6 +46,8 @@ def judge(
     if stop and (stop.kill or not causes) and not group.every(Phase.FINISHED):
         # Ranks that wait for one that has left at the stop see a broken collective, or are ended by shoal.
         return Verdict(step=Step.STOP, attempt_reason=stop.reason, run_reason=stop.reason)
+    if resize and not causes and not group.every(Phase.FINISHED):
+        return Verdict(step=Step.RESIZE, attempt_reason=resize)
     if failures:
         return _after_failure(failures, policy, history, stop)
     if any(worker.stopped for worker in group.workers):

@@ -108,6 +108,14 @@ class Channel:
         else:
             self._waiting[peer].append(frame)
 
+    def forget_hosts(self) -> None:
+        """The hosts stop serving this supervisor. One that serves it again says hello again, and what is sent to it
+        waits until then: its old connection may be open still, and would swallow it.
+        """
+        self._known = {peer for peer in self._known if not isinstance(peer, HostPeer)}
+        for peer in [peer for peer in self._waiting if isinstance(peer, HostPeer)]:
+            del self._waiting[peer]
+
     def close(self) -> None:
         """Stop listening."""
         self._socket.close()

@@ -91,7 +91,12 @@ def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
 
 def _spec(job: Job) -> RunSpec:
     return RunSpec(
-        request=job.request, failure=job.failure, checkpoint=job.checkpoint, start_checkpoint=job.start_checkpoint
+        request=job.request,
+        failure=job.failure,
+        checkpoint=job.checkpoint,
+        start_checkpoint=job.start_checkpoint,
+        room_wait=job.room_wait,
+        resize_interval=job.resize_interval,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import zmq
 
 from shoal._core import commands as do
@@ -34,6 +35,7 @@ from shoal._core.messages import (
 )
 from shoal._core.records import DriverStarted
 from shoal._core.run import Run
+from shoal._core.scaling import fitting
 from shoal._runtime import lease
 from shoal._runtime.channel import Channel, HostPeer, Peer, WorkerPeer
 from shoal._runtime.display import Display
@@ -228,10 +230,18 @@ class Supervisor:
     # ---- deeds ------------------------------------------------------------------------------------------------------
 
     def _acquire(self, command: do.Acquire) -> None:
-        self._lease = self._parts.engine.acquire(self._parts.job.request, self)
+        self._give_room_back()
+        request, total = self._parts.job.request, self._parts.engine.total()
+        # Nobody waits for more than the machines can ever give.
+        least = max(request.min_workers, min(command.at_least, fitting(request, total)))
+        self._lease = self._parts.engine.acquire(msgspec.structs.replace(request, min_workers=least), self)
 
     def _release(self, command: do.Release) -> None:
+        self._give_room_back()
+
+    def _give_room_back(self) -> None:
         if self._lease is not None:
+            self._channel.forget_hosts()
             self._lease.release()
             self._lease = None
 

@@ -17,7 +17,7 @@ import psutil
 
 from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
-from shoal._core.events import Acquired, HostLost, HostSlots, Infeasible
+from shoal._core.events import Acquired, CapacityChanged, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
 from shoal.engines.devices import cuda_devices
 
@@ -68,6 +68,21 @@ class LocalEngine(Engine):
             self._grant()
         return lease
 
+    def set_capacity(self, **amounts: float) -> None:
+        """Change what this machine may give out, such as ``CPU=2`` or ``license=1``.
+
+        Runs with a range of workers that have more than that go on with fewer; those that want more are told of room.
+        What a run with a fixed number of workers has stays with it.
+        """
+        for name, amount in amounts.items():
+            if not amount >= 0:
+                raise ValueError(f"{name}={amount!r} is not possible; amounts are 0 or more")
+        with self._lock:
+            self._limits.update(amounts)
+            self._total.update(amounts)
+            self._grant()
+            self._tell_of_capacity()
+
     def shutdown(self) -> None:
         with self._lock:
             host, self._host = self._host, None
@@ -92,6 +107,7 @@ class LocalEngine(Engine):
                     self._used[name] -= amount
                 self._free_devices += [device for devices in lease.devices for device in devices]
             self._grant()
+            self._tell_of_capacity()
 
     def _grant(self) -> None:
         """Give room in the order of asking; nobody overtakes, so that a large group does not starve."""
@@ -106,12 +122,28 @@ class LocalEngine(Engine):
             lease.amounts = {name: amount * count for name, amount in strict_resources(lease.request).items()}
             for name, amount in lease.amounts.items():
                 self._used[name] = self._used.get(name, 0.0) + amount
+            lease.count = lease.told = count
             each = int(lease.request.resources.get("GPU", 0.0))
             lease.devices = tuple(tuple(self._free_devices.pop(0) for _ in range(each)) for _ in range(count))
             host = self._start_host()
             host.serve(lease.inbox)
             slots = HostSlots(host=host.name, hostname=socket.gethostname(), count=count, devices=lease.devices)
             lease.inbox.post(Acquired(slots=(slots,)))
+
+    def _tell_of_capacity(self) -> None:
+        """Tell runs with a range of workers for how many there is room, the oldest first."""
+        left = dict(self._total)
+        for lease in self._active:
+            fits = max(0, min(lease.count, fitting(lease.request, left)))
+            for name, amount in strict_resources(lease.request).items():
+                left[name] = left.get(name, 0.0) - amount * fits
+            lease.fits = fits
+        for lease in self._active:
+            more = 0 if self._waiting else max(0, fitting(lease.request, left))
+            workers = min(lease.fits + more, lease.request.max_workers)
+            if lease.request.max_workers > 1 and workers != lease.told:
+                lease.told = workers
+                lease.inbox.post(CapacityChanged(workers=workers))
 
     def _start_host(self) -> HostProcess:
         if self._host is None or self._host.process.poll() is not None:
@@ -144,6 +176,7 @@ class LocalLease:
         self.inbox = inbox
         self.amounts: dict[str, float] = {}
         self.devices: tuple[tuple[str, ...], ...] = ()
+        self.count = self.fits = self.told = 0
         self._engine = engine
 
     def release(self) -> None:

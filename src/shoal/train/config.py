@@ -39,7 +39,10 @@ class ScalingConfig:
     label_selector : mapping of str to str, optional
         Labels that a worker's machine must have, for engines that know labels.
     elastic_resize_monitor_interval_s : float
-        How long a run with a range of workers waits, in seconds, between two changes of its size.
+        How long a run with a range of workers waits, in seconds, between two changes of its size. It grows at a new
+        checkpoint, from which the larger group begins.
+    elastic_room_wait_s : float
+        How long such a run waits for room for its largest number before it starts with what there is.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class ScalingConfig:
     accelerator_type: str | None = None
     label_selector: Mapping[str, str] | None = None
     elastic_resize_monitor_interval_s: float = 60.0
+    elastic_room_wait_s: float = 5.0
 
     def __post_init__(self) -> None:
         low, high = self.worker_range

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal._core import jsonl
 from shoal._core.errors import StorageError, TrainingFailedError
-from shoal._core.records import History
+from shoal._core.records import Attempt, History
 from shoal._core.retention import CheckpointPolicy, lookup, ranked
 from shoal._runtime.journal import read_history
 from shoal._runtime.resume import effective_rows
@@ -40,6 +40,9 @@ class Result:
         The configuration that the function got.
     return_value : object
         What the function returned on rank 0.
+    attempts : list of Attempt
+        Every start of the worker group: ``number``, ``world_size``, ``started_at`` and ``ended_at`` (seconds since the
+        epoch), ``reason`` of its end, and ``checkpoint``, the report whose checkpoint it began from (0 for none).
     interrupted : bool
         Whether the run was stopped before its function had returned.
     """
@@ -51,6 +54,7 @@ class Result:
     error: Exception | None = None
     config: dict[str, Any] = field(default_factory=dict)
     return_value: Any = None
+    attempts: list[Attempt] = field(default_factory=list)
     interrupted: bool = False
 
     @property
@@ -131,6 +135,7 @@ def build_result(path: Path, history: History, policy: CheckpointPolicy, **field
     return Result(
         path=str(path),
         checkpoint=Checkpoint(root / newest.name) if newest else None,
+        attempts=list(history.attempts),
         best_checkpoints=[(Checkpoint(root / c.name), c.metrics) for c in ranked(history.checkpoints, policy)],
         **fields,
     )

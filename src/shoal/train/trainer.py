@@ -174,6 +174,8 @@ class DataParallelTrainer:
             failure=(run.failure_config or FailureConfig()).policy(),
             checkpoint=(run.checkpoint_config or CheckpointConfig()).policy(),
             start_checkpoint=str(self._resume_from.path.absolute()) if self._resume_from else None,
+            room_wait=self._scaling.elastic_room_wait_s,
+            resize_interval=self._scaling.elastic_resize_monitor_interval_s,
             callbacks=tuple(run.callbacks or ()),
             verbose=1 if run.verbose is None else run.verbose,
             show_ranks=run.shown_ranks,
