@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv demo test lint check bench bench-peers clean
+.PHONY: help venv demo test lint check simulate bench bench-peers clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -28,6 +28,9 @@ lint: $(STAMP)  ## style, types and import directions
 	$(BIN)/lint-imports
 
 check: lint test  ## everything that must be green
+
+simulate: $(STAMP)  ## many simulated runs with faults at every point: make simulate N=1000000
+	SCHEDULES=$(or $(N),200000) $(BIN)/python -m pytest tests/simulation --timeout 0
 
 bench: $(STAMP)  ## speed of this machine, as ratios against the peers that are installed
 	$(BIN)/python -m benchmarks

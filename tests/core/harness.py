@@ -75,7 +75,7 @@ class Story:
         slots = tuple(
             on.HostSlots(host=f"h{i}", hostname=f"h{i}", count=count) for i, count in enumerate(counts or (self.size,))
         )
-        self.see(on.Acquired(slots=slots))
+        self.see(on.Acquired(slots=slots, ticket=self.ticket))
         return self
 
     def training(self) -> Story:
@@ -142,6 +142,15 @@ class Story:
         for worker in list(group.alive()):
             if not self.run.state.final and self.run.group is group:
                 self.exits(worker.rank, signal=9 if worker.killed else None)
+
+    @property
+    def ticket(self) -> int:
+        """The number of the last request for room."""
+        return self.all(do.Acquire)[-1].ticket
+
+    def room(self, workers: int) -> None:
+        """Let the capacity of the machines change."""
+        self.see(on.CapacityChanged(workers=workers, ticket=self.ticket))
 
     # ---- what the run wanted ----------------------------------------------------------------------------------------
 

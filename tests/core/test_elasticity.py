@@ -42,6 +42,20 @@ def test_a_group_that_was_granted_in_time_is_not_asked_for_again():
     assert asked(story) == [8]
 
 
+def test_an_answer_to_what_was_asked_for_before_is_not_taken():
+    story = Story((2, 8))
+    story.wait(5.1)
+    stale = on.Acquired(slots=(on.HostSlots(host="a", hostname="a", count=8),), ticket=1)
+    story.see(stale)
+    assert story.run.state is RunState.PENDING
+    story.size = 3
+    story.training()
+    story.see(stale)
+    story.see(on.CapacityChanged(workers=2, ticket=1))
+    assert story.run.state is RunState.RUNNING
+    assert len(story.run.group.workers) == 3
+
+
 def test_a_fixed_number_is_asked_for_once():
     story = Story(4)
     story.wait(60)
@@ -52,7 +66,7 @@ def test_a_group_grows_at_the_next_checkpoint_and_begins_from_it():
     story = Story((1, 4), resize_interval=0)
     story.size = 2
     story.training()
-    story.see(on.CapacityChanged(workers=4))
+    story.room(4)
     story.reports(0, 1)
     story.reports(1, 1)
     assert story.run.state is RunState.RUNNING
@@ -72,7 +86,7 @@ def test_a_group_does_not_grow_more_often_than_allowed():
     story = Story((1, 4), resize_interval=60)
     story.size = 2
     story.training()
-    story.see(on.CapacityChanged(workers=4))
+    story.room(4)
     story.checkpoint(1)
     assert story.run.state is RunState.RUNNING
     story.wait(60)
@@ -84,7 +98,7 @@ def test_a_group_does_not_grow_beyond_its_range():
     story = Story((1, 2), resize_interval=0)
     story.size = 2
     story.training()
-    story.see(on.CapacityChanged(workers=100))
+    story.room(100)
     story.checkpoint(1)
     assert story.run.state is RunState.RUNNING
 
@@ -94,7 +108,7 @@ def test_a_group_shrinks_at_once_and_that_is_no_failure():
     story.size = 4
     story.training()
     story.checkpoint(1)
-    story.see(on.CapacityChanged(workers=2))
+    story.room(2)
     assert story.run.state is RunState.ENDING
     resized(story, 2)
     assert [(a.world_size, a.checkpoint) for a in story.run.history.attempts] == [(4, 0), (2, 1)]
@@ -103,7 +117,7 @@ def test_a_group_shrinks_at_once_and_that_is_no_failure():
 
 def test_a_fixed_number_of_workers_stays():
     story = Story(4).training()
-    story.see(on.CapacityChanged(workers=1))
+    story.room(1)
     assert story.run.state is RunState.RUNNING
 
 
@@ -111,7 +125,7 @@ def test_a_run_waits_where_there_is_room_for_fewer_than_its_smallest_number():
     story = Story((2, 4), resize_interval=0)
     story.size = 4
     story.training()
-    story.see(on.CapacityChanged(workers=1))
+    story.room(1)
     story.reap()
     assert story.run.state is RunState.RESIZING
     story.wait(600)
@@ -142,7 +156,7 @@ def test_a_real_failure_at_the_moment_of_a_resize_counts_as_one():
     story = Story((1, 4), resize_interval=0, max_failures=0)
     story.size = 2
     story.training()
-    story.see(on.CapacityChanged(workers=1))
+    story.room(1)
     story.raises(1, "ValueError", "bad")
     story.wait(1)
     story.reap()
@@ -154,7 +168,7 @@ def test_a_stop_wins_over_a_resize():
     story.size = 2
     story.training()
     story.see(on.StopAsked(reason="Ctrl-C"))
-    story.see(on.CapacityChanged(workers=1))
+    story.room(1)
     assert story.run.state is RunState.RUNNING
     story.finishes(0, stopped=True)
     story.finishes(1, stopped=True)

@@ -221,6 +221,18 @@ def test_a_group_without_reports_is_asked_for_its_stacks_and_then_fails():
     assert "hung: it made no report for 10 s" in story.end.failures[0].lost
 
 
+def test_a_rank_that_reports_while_it_is_asked_is_not_hung():
+    story = Story(1, policy=FailurePolicy(progress_timeout=10.0)).training()
+    story.wait(10)
+    story.reports(0, 1)
+    story.hears(0, Stacks(text="slow, not stuck"))
+    assert story.run.state is RunState.RUNNING
+    story.wait(9)
+    assert len(story.told(0, DumpStacks)) == 1
+    story.wait(2)
+    assert len(story.told(0, DumpStacks)) == 2
+
+
 def test_a_rank_that_cannot_answer_does_not_hold_the_others_up():
     story = Story(2, policy=FailurePolicy(progress_timeout=10.0, max_failures=1)).training()
     story.wait(10)
@@ -304,6 +316,16 @@ def test_a_lost_host_fails_its_ranks_and_asks_for_new_room():
     assert len(story.all(do.Acquire)) == 2
     story.acquired(4)
     assert story.run.state is RunState.STARTING
+
+
+def test_a_machine_whose_ranks_have_all_finished_may_go():
+    story = Story(2).acquired(1, 1).training()
+    story.finishes(1)
+    story.see(on.HostLost(host="h1", reason="cable cut"))
+    assert story.run.state is RunState.RUNNING
+    story.finishes(0)
+    story.reap()
+    assert story.end.state is RunState.FINISHED
 
 
 def test_a_stop_reaches_all_ranks_at_the_same_report():

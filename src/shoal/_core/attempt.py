@@ -208,10 +208,15 @@ class Attempt:
     def _end_hung_group(self) -> None:
         """No rank has made progress for too long, and their stacks are kept: the attempt has failed."""
         reason = self._hang.conclude(self.group)
-        if reason and self.state is RunState.RUNNING:
-            for worker in self._hang.stuck(self.group):
-                self.group.fail(worker, lost=reason)
-            self._end(GRACE_AFTER_DEATH)
+        if not reason or self.state is not RunState.RUNNING:
+            return
+        stuck = self._hang.stuck(self.group)
+        if not stuck:
+            self._hang.watch(self.group)  # while ranks were asked, the slow ones have reported after all
+            return
+        for worker in stuck:
+            self.group.fail(worker, lost=reason)
+        self._end(GRACE_AFTER_DEATH)
 
     # ---- what becomes of workers ------------------------------------------------------------------------------------
 
@@ -227,12 +232,13 @@ class Attempt:
     def lost(self, event: on.HostLost) -> None:
         """A machine is gone with all its workers."""
         there = [worker for worker in self.group.alive() if worker.placement.host == event.host]
+        unfinished = [worker for worker in there if not worker.over]
         for worker in there:
-            if not worker.over:
-                self.group.fail(worker, lost=f"was lost: {event.reason}")
             worker.gone = True
-        if there:
-            self.host_lost = True
+        for worker in unfinished:
+            self.group.fail(worker, lost=f"was lost: {event.reason}")
+        self.host_lost = self.host_lost or bool(there)
+        if unfinished:
             self._end(GRACE_AFTER_DEATH)
 
     def asked_to_stop(self, event: on.StopAsked) -> None:

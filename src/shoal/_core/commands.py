@@ -18,9 +18,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acquire(Command, frozen=True, kw_only=True):
-    """Ask the engine for room for a group of at least so many workers, in place of what was asked for before."""
+    """Ask the engine for room for a group of at least so many workers, in place of what was asked for before.
+
+    ``ticket`` is in the answer: one to what was asked for before may be on its way still.
+    """
 
     at_least: int
+    ticket: int
 
 
 class Release(Command, frozen=True, kw_only=True):

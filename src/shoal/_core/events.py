@@ -32,15 +32,17 @@ class HostSlots(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acquired(Event, frozen=True, kw_only=True):
-    """The engine gave room for a whole group."""
+    """The engine gave room for a whole group. ``ticket`` is the request's, set on the way to the run."""
 
     slots: tuple[HostSlots, ...]
+    ticket: int = 0
 
 
 class CapacityChanged(Event, frozen=True, kw_only=True):
     """There is room for so many workers of the run now, those that it has included."""
 
     workers: int
+    ticket: int = 0
 
 
 class Infeasible(Event, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shoal._core.commands import Acquire
 from shoal._core.group import Group
 from shoal._core.scaling import GroupRequest
 
@@ -18,6 +19,8 @@ class Room:
     ----------
     granted : bool
         Whether the room that was asked for last has been given.
+    ticket : int
+        Which request for room counts; answers to earlier ones are stale.
     possible : int
         For how many workers there is room now, those of the group included.
     """
@@ -27,12 +30,15 @@ class Room:
         self._interval = interval
         self._taken_at = -math.inf
         self.granted = False
+        self.ticket = 0
         self.possible = 0
 
-    def reset(self) -> None:
-        """Room is asked for anew; what was known of it is of no use any more."""
+    def ask(self, at_least: int) -> Acquire:
+        """Ask for room anew; what was known of it is of no use any more."""
         self.granted = False
         self.possible = 0
+        self.ticket += 1
+        return Acquire(at_least=at_least, ticket=self.ticket)
 
     def taken(self, now: float) -> None:
         """An attempt begins in the room that was granted."""

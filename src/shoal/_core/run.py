@@ -96,12 +96,13 @@ class Run:
     def _ask_for_room(self) -> None:
         """Ask for the largest group; after a while, whatever is there will do if it is no smaller than the smallest."""
         request = self.spec.request
-        self._room.reset()
-        self._out.emit(do.Acquire(at_least=request.max_workers))
+        self._out.emit(self._room.ask(request.max_workers))
         if request.min_workers < request.max_workers:
             self._out.timer("room", self.spec.room_wait)
 
     def _acquired(self, event: on.Acquired) -> None:
+        if event.ticket != self._room.ticket or self._room.granted:
+            return  # an answer to what was asked for before
         self._room.granted = True
         self._slots = event.slots
         self._prepare_attempt()
@@ -226,6 +227,8 @@ class Run:
             self._live.lost(event)
 
     def _capacity_changed(self, event: on.CapacityChanged) -> None:
+        if event.ticket != self._room.ticket:
+            return
         self._room.possible = event.workers
         if self._live and self._room.must_shrink(self._live.group):
             self._live.resize(f"there is room for {event.workers} workers only; going on with what there is")
@@ -262,7 +265,7 @@ class Run:
         if kind == "backoff" and self.state is RunState.RESTARTING:
             self._begin_again()
         elif kind == "room" and self._live is None and not self._room.granted:
-            self._out.emit(do.Acquire(at_least=self.spec.request.min_workers))
+            self._out.emit(self._room.ask(self.spec.request.min_workers))
         elif self._live and number == str(self._live.group.attempt):
             self._live.timer(kind, detail)
 

@@ -60,6 +60,30 @@ class Parts:
     driver: DriverStarted
 
 
+@dataclass(frozen=True)
+class Ticketed:
+    """The supervisor as an engine sees it that was asked for room: its answers bear the number of the request."""
+
+    supervisor: Supervisor
+    ticket: int
+
+    @property
+    def run_id(self) -> str:
+        """The run's identifier."""
+        return self.supervisor.run_id
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where hosts and workers of this run connect to."""
+        return self.supervisor.endpoint
+
+    def post(self, event: on.Event) -> None:
+        """Pass an event on."""
+        if isinstance(event, (on.Acquired, on.CapacityChanged)):
+            event = msgspec.structs.replace(event, ticket=self.ticket)
+        self.supervisor.post(event)
+
+
 class Supervisor:
     """Drives one run from beginning to end in the thread that calls :meth:`run`."""
 
@@ -234,7 +258,8 @@ class Supervisor:
         request, total = self._parts.job.request, self._parts.engine.total()
         # Nobody waits for more than the machines can ever give.
         least = max(request.min_workers, min(command.at_least, fitting(request, total)))
-        self._lease = self._parts.engine.acquire(msgspec.structs.replace(request, min_workers=least), self)
+        asked = msgspec.structs.replace(request, min_workers=least)
+        self._lease = self._parts.engine.acquire(asked, Ticketed(self, command.ticket))
 
     def _release(self, command: do.Release) -> None:
         self._give_room_back()
