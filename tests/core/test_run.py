@@ -221,6 +221,20 @@ def test_a_group_without_reports_is_asked_for_its_stacks_and_then_fails():
     assert "hung: it made no report for 10 s" in story.end.failures[0].lost
 
 
+def test_a_rank_that_never_gets_ready_is_hung_as_well():
+    story = Story(2, policy=FailurePolicy(progress_timeout=10.0)).acquired()
+    story.hears(0, WorkerHello(token="", pid=1))
+    story.wait(100)
+    assert story.told(0, DumpStacks) == []
+    story.hears(0, Ready())
+    story.wait(9)
+    story.reports(0, 1)
+    story.wait(5)
+    story.wait(5)
+    story.reap()
+    assert [f.rank for f in story.end.failures if not f.consequence] == [1]
+
+
 def test_a_rank_that_reports_while_it_is_asked_is_not_hung():
     story = Story(1, policy=FailurePolicy(progress_timeout=10.0)).training()
     story.wait(10)
@@ -316,6 +330,24 @@ def test_a_lost_host_fails_its_ranks_and_asks_for_new_room():
     assert len(story.all(do.Acquire)) == 2
     story.acquired(4)
     assert story.run.state is RunState.STARTING
+
+
+@pytest.mark.parametrize("when", ["after its rank has gone", "between two attempts"])
+def test_no_attempt_begins_on_a_machine_that_is_lost(when: str):
+    story = Story(2, max_failures=2, policy=FailurePolicy(max_failures=2)).acquired(1, 1).training()
+    if when == "after its rank has gone":
+        story.exits(1, signal=9)
+        story.see(on.HostLost(host="h1", reason="cable cut"))
+        story.exits(0, signal=9)
+    else:
+        for _ in range(2):
+            story.exits(1, signal=9)
+            story.exits(0, signal=9)
+        assert story.run.state is RunState.RESTARTING
+        story.see(on.HostLost(host="h1", reason="cable cut"))
+        story.wait(60)
+    assert story.run.state is RunState.RESTARTING
+    assert len(story.all(do.Acquire)) == 2
 
 
 def test_a_machine_whose_ranks_have_all_finished_may_go():

@@ -135,6 +135,17 @@ def test_a_commit_that_a_death_cut_short_is_completed():
     assert not list(checkpoints.glob(".staging*"))
 
 
+def test_a_commit_over_a_damaged_checkpoint_that_a_death_cut_short_is_completed():
+    with pytest.raises(train.TrainingFailedError):
+        resumable(5, fail=3).fit()
+    checkpoints = Path(os.environ["SHOAL_STORAGE_PATH"], "again/checkpoints")
+    # The name is still that of a damaged checkpoint, and the one that replaces it is whole in its staging place.
+    shutil.copytree(checkpoints / "checkpoint_000003", checkpoints / ".staging-1-000003")
+    (checkpoints / "checkpoint_000003/step").write_text("damage")
+    assert resumable(5).fit().metrics["start"] == 3
+    Checkpoint(checkpoints / "checkpoint_000003").verify()
+
+
 def test_a_journal_with_a_torn_last_line_is_read():
     with pytest.raises(train.TrainingFailedError):
         resumable(5, fail=3).fit()

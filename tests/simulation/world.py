@@ -13,6 +13,8 @@ from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.failure import FailurePolicy, looks_like_a_consequence
 from shoal._core.messages import (
+    AskCalls,
+    Calls,
     ErrorInfo,
     ExitInfo,
     Failed,
@@ -20,6 +22,8 @@ from shoal._core.messages import (
     FileEntry,
     Finished,
     FromWorker,
+    PreemptAt,
+    Preempted,
     Ready,
     Report,
     StopAt,
@@ -61,6 +65,7 @@ class Process:
     waits: bool = False
     done: bool = False
     farewell: bool = False
+    preempted: bool = False
     said: deque[FromWorker] = field(default_factory=deque)
     heard: deque[object] = field(default_factory=deque)
 
@@ -79,6 +84,8 @@ class World:
                 max_failures=rng.choice([0, 1, 5, -1]),
                 reset_on_progress=rng.random() < 0.3,
                 progress_timeout=rng.choice([None, 30.0]),
+                preemption_grace=rng.choice([0.0, 60.0]),
+                max_preemptions=rng.choice([-1, 1]),
             ),
             checkpoint=CheckpointPolicy(num_to_keep=rng.choice([None, 1, 2]), score_attribute=rng.choice([None, "x"])),
             resize_interval=rng.choice([0.0, 60.0]),
@@ -98,6 +105,8 @@ class World:
         self.timers: dict[str, float] = {}
         self.lease = 0
         self.ticket = 0
+        self.hosts = 0
+        self.dead_hosts: set[str] = set()
         self.story: deque[str] = deque(maxlen=60)
         self.causes: dict[int, set[int]] = {}
         self.drivers = 0
@@ -132,14 +141,16 @@ class World:
 
     def do_Acquire(self, command: do.Acquire) -> None:
         self.lease = 0
+        self.dead_hosts.clear()
         self.ticket = command.ticket
         size = min(self.capacity, self.spec.request.max_workers)
         if size >= min(command.at_least, max(self.capacity, self.spec.request.min_workers)):
             self.lease = size
             first = self.rng.randint(1, size)
-            slots = [on.HostSlots(host="a", hostname="a", count=first)]
+            self.hosts += 1
+            slots = [on.HostSlots(host=f"a{self.hosts}", hostname="a", count=first)]
             if first < size:
-                slots.append(on.HostSlots(host="b", hostname="b", count=size - first))
+                slots.append(on.HostSlots(host=f"b{self.hosts}", hostname="b", count=size - first))
             self.inbox.append(on.Acquired(slots=tuple(slots), ticket=command.ticket))
 
     def do_StartWorkers(self, command: do.StartWorkers) -> None:
@@ -148,8 +159,12 @@ class World:
         start = self.run.history.attempts[-1].checkpoint
         self.promise(start == self.newest_sound(), f"it starts at {start}, not at {self.newest_sound()}")
         self.processes = [Process(command.attempt, w.ranks.world_rank) for w in command.workers]
-        for process in self.processes:
-            process.said.append(WorkerHello(token="", pid=1))
+        for process, placement in zip(self.processes, command.workers, strict=True):
+            process.alive = placement.host not in self.dead_hosts
+            if process.alive:
+                process.said.append(WorkerHello(token="", pid=1))
+            else:
+                self.causes.setdefault(command.attempt, set()).add(process.rank)
 
     def do_SetUp(self, command: do.SetUp) -> None:
         for process in self.of(command.attempt, command.ranks.world_rank):
@@ -169,13 +184,17 @@ class World:
         self.story.append(f"{self.now:.2f} journal: {command.record}"[:200])
 
     def do_Commit(self, command: do.Commit) -> None:
-        self.visible[command.name] = self.staged.pop(command.staging, {})
+        self.commit(command.staging, command.name)
         self.inbox.append(on.CommitDone(n=command.n))
+
+    def commit(self, staging: str, name: str) -> None:
+        self.visible[name] = self.staged.pop(staging, {})
+        self.damaged.discard(name)
 
     def do_Inspect(self, command: do.Inspect) -> None:
         checkpoint = command.checkpoint
-        if checkpoint.name not in self.visible and checkpoint.staging in self.staged:
-            self.visible[checkpoint.name] = self.staged.pop(checkpoint.staging)
+        if checkpoint.staging in self.staged:
+            self.commit(checkpoint.staging, checkpoint.name)
         damage = "" if self.sound(checkpoint.name) else "damaged"
         self.inbox.append(on.Inspected(n=checkpoint.n, damage=damage))
 
@@ -260,6 +279,8 @@ class World:
             self.lose_host()
         elif kind < 0.76 and self.visible and not any(isinstance(e, on.Inspected) for e in self.inbox):
             self.damaged.add(rng.choice(sorted(self.visible)))
+        elif kind < 0.78 and living:
+            rng.choice(living).said.append(Preempted())
         elif kind < 0.8:
             self.inbox.append(on.StopAsked(reason="stop", kill=rng.random() < 0.3))
         elif kind < 0.82:
@@ -276,9 +297,10 @@ class World:
         host = self.rng.choice([w.placement.host for w in group.workers])
         for worker in group.workers:
             if worker.placement.host == host:
+                self.causes.setdefault(group.attempt, set()).add(worker.rank)
                 for process in self.of(group.attempt, worker.rank):
                     process.alive = False
-                    self.causes.setdefault(group.attempt, set()).add(worker.rank)
+        self.dead_hosts.add(host)
         self.inbox.append(on.HostLost(host=host, reason="cable"))
 
     def take_from_inbox(self) -> None:
@@ -332,6 +354,10 @@ class World:
                 process.stop_at = message.n
             case Farewell():
                 process.farewell = True
+            case AskCalls():
+                process.said.append(Calls(count=process.reports))
+            case PreemptAt():
+                process.preempted = True
             case Store():
                 process.staging, process.storing = message.directory, list(message.files)
                 process.stored = []
@@ -355,6 +381,10 @@ class World:
         if process.reports >= self.length:
             process.done = True
             process.said.append(Finished())
+            return
+        if process.preempted:
+            process.done = True
+            process.said.append(Finished(informed=True))
             return
         process.reports += 1
         files = None
@@ -401,18 +431,14 @@ class World:
     def newest_sound(self) -> int:
         """Return the report of the newest checkpoint that a reader of journal and storage would find sound."""
         history = fold(self.journal)
-        found = [
-            c.n
-            for c in history.checkpoints
-            if self.sound(c.name) or (c.staging in self.staged and c.name not in self.visible)
-        ]
+        found = [c.n for c in history.checkpoints if c.staging in self.staged or self.sound(c.name)]
         return max(found, default=0)
 
     def check(self) -> None:
         """What must be so at any time."""
         history = fold(self.journal)
         for checkpoint in history.checkpoints:
-            files = self.visible.get(checkpoint.name, self.staged.get(checkpoint.staging))
+            files = self.staged.get(checkpoint.staging, self.visible.get(checkpoint.name))
             pending = any(isinstance(e, on.CommitDone) and e.n == checkpoint.n for e in self.inbox)
             if files is None:
                 self.promise(checkpoint.name in self.damaged or pending, f"{checkpoint.name} is lost")
@@ -441,9 +467,10 @@ class World:
     def check_cause(self, record: AttemptEnded) -> None:
         root = record.failures[0]
         causes = self.causes.get(record.attempt, set())
-        hung = root.lost.startswith("hung")
+        expected = root.lost.startswith("hung") or root.preempted
         self.promise(
-            hung or root.rank in causes, f"rank {root.rank} is told to be the cause, but it was one of {causes}: {root}"
+            expected or root.rank in causes,
+            f"rank {root.rank} is told to be the cause, but it was one of {causes}: {root}",
         )
         self.promise(not looks_like_a_consequence(root), f"the cause is a consequence: {root}")
 

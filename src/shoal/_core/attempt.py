@@ -15,12 +15,14 @@ from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, Ending, grac
 from shoal._core.group import Group, Phase, Worker
 from shoal._core.hang import Hang
 from shoal._core.messages import (
+    Calls,
     Failed,
     Farewell,
     Finished,
     FromWorker,
     Left,
     Offer,
+    Preempted,
     Ready,
     Report,
     Stacks,
@@ -28,6 +30,7 @@ from shoal._core.messages import (
     WorkerHello,
 )
 from shoal._core.outbox import Outbox
+from shoal._core.preemption import Preemption
 from shoal._core.spec import RunSpec
 from shoal._core.states import RunState, Step
 
@@ -56,6 +59,8 @@ class Attempt:
         Whether a machine of the group is gone, so that its room is of no use any more.
     resize_reason : str
         Why the group is ended to begin again with another number of workers; empty if it is not.
+    informed : bool
+        Whether the function was told of a preemption and ended.
     value : bytes or None
         What the function returned on rank 0.
     row : dict
@@ -75,6 +80,7 @@ class Attempt:
         self.stop: on.StopAsked | None = None
         self.host_lost = False
         self.resize_reason = ""
+        self.informed = False
         self.value: bytes | None = None
         self.row: dict[str, Any] = {}
         self._spec = spec
@@ -82,6 +88,7 @@ class Attempt:
         self._out = outbox
         self._take_step = step
         self._ending = Ending(outbox)
+        self._preemption = Preemption(spec.failure.preemption_grace, outbox)
         self._hang = Hang(spec.failure.progress_timeout, outbox)
         self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
             WorkerHello: self._hello,
@@ -93,6 +100,8 @@ class Attempt:
             Failed: self._failed,
             Left: self._left,
             Stacks: self._stacks,
+            Preempted: self._preempted,
+            Calls: self._calls,
         }
 
     @property
@@ -134,11 +143,12 @@ class Attempt:
         if worker.phase is not Phase.SETTING_UP:
             return
         worker.phase = Phase.TRAINING
+        if sum(w.phase is Phase.TRAINING for w in self.group.workers) == 1:
+            self._hang.watch(self.group)
         if self.state is RunState.STARTING and not any(
             w.phase in {Phase.STARTING, Phase.SETTING_UP} for w in self.group.workers
         ):
             self.state = self._take_step(Step.READY)
-            self._hang.watch(self.group)
             if self.stop:
                 self._ending.ask(self.group)
         self.notify()
@@ -170,6 +180,7 @@ class Attempt:
             return
         worker.phase = Phase.FINISHED
         worker.stopped = message.stopped
+        self.informed = self.informed or message.informed
         if worker.rank == 0:
             self.value = message.value
         if message.leftovers:
@@ -205,10 +216,25 @@ class Attempt:
         if self._hang.answered(self.group, worker, message.text):
             self._end_hung_group()
 
+    def _preempted(self, worker: Worker, message: Preempted) -> None:
+        if self.state in {RunState.STARTING, RunState.RUNNING} and not worker.over:
+            self._preemption.notice(self.group, worker)
+
+    def _calls(self, worker: Worker, message: Calls) -> None:
+        self._preemption.calls(self.group, worker.rank, message.count)
+
+    def _take_preempted_away(self) -> None:
+        """The grace of a preemption is over."""
+        taken = [w for w in self.group.workers if w.rank in self._preemption.ranks and not w.over]
+        for worker in taken:
+            self.group.fail(worker, lost="was preempted", preempted=True)
+        if taken:  # a rank that has finished by itself is not missed
+            self._end(GRACE_AFTER_DEATH)
+
     def _end_hung_group(self) -> None:
         """No rank has made progress for too long, and their stacks are kept: the attempt has failed."""
         reason = self._hang.conclude(self.group)
-        if not reason or self.state is not RunState.RUNNING:
+        if not reason or self.state is RunState.ENDING:
             return
         stuck = self._hang.stuck(self.group)
         if not stuck:
@@ -227,17 +253,20 @@ class Attempt:
             return
         worker.gone = True
         if not worker.over:
-            self._end(grace_after(self.group.fail(worker, exit=event.exit)))
+            preempted = worker.rank in self._preemption.ranks
+            self._end(grace_after(self.group.fail(worker, exit=event.exit, preempted=preempted)))
 
     def lost(self, event: on.HostLost) -> None:
         """A machine is gone with all its workers."""
+        if all(worker.placement.host != event.host for worker in self.group.workers):
+            return
+        self.host_lost = True  # also if its workers are gone already: the next attempt cannot begin there
         there = [worker for worker in self.group.alive() if worker.placement.host == event.host]
         unfinished = [worker for worker in there if not worker.over]
         for worker in there:
             worker.gone = True
         for worker in unfinished:
             self.group.fail(worker, lost=f"was lost: {event.reason}")
-        self.host_lost = self.host_lost or bool(there)
         if unfinished:
             self._end(GRACE_AFTER_DEATH)
 
@@ -256,8 +285,12 @@ class Attempt:
         elif kind == "start" and self.state is RunState.STARTING:
             phases = ", ".join(f"rank {rank}: {phase}" for rank, phase in self.group.phases().items())
             self._out.say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
-        elif kind == "progress" and self.state is RunState.RUNNING:
+        elif kind == "progress" and self.state is not RunState.ENDING:
             self._hang.check(self.group)
+        elif kind == "agree":
+            self._preemption.agree(self.group)
+        elif kind == "preempted" and self.state is not RunState.ENDING:
+            self._take_preempted_away()
         elif kind == "stacks":
             self._end_hung_group()
         elif kind == "held":

@@ -20,7 +20,7 @@ class Begin(Event, frozen=True, kw_only=True):
 
 
 class HostSlots(msgspec.Struct, frozen=True, kw_only=True):
-    """Room for ``count`` workers on one host.
+    """Room for ``count`` workers on one host, whose name is not used again once it is lost.
 
     ``devices`` has each worker's accelerators, as their visibility variable names them.
     """

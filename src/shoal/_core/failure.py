@@ -15,7 +15,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One rank of one attempt that did not finish, in the order in which it became known.
 
     Exactly one of ``error`` (an exception), ``exit`` (the process ended) and ``lost`` (what else became of it) is set;
-    ``consequence`` is true where shoal itself ended the worker because of another failure.
+    ``consequence`` is true where shoal itself ended the worker because of another failure, ``preempted`` where the
+    worker had been told that it would be taken away.
     """
 
     attempt: int
@@ -26,6 +27,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     exit: ExitInfo | None = None
     lost: str = ""
     consequence: bool = False
+    preempted: bool = False
 
 
 class FailurePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +35,15 @@ class FailurePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_failures`` is how often it may be started again (-1 is without end), counted since the last new checkpoint
     where ``reset_on_progress`` is set. ``backoff`` is the first wait in seconds after a failure without progress since
-    the one before it; ``progress_timeout`` how long a rank may go without a report.
+    the one before it; ``progress_timeout`` how long a rank may go without a report. Preemptions have a budget of their
+    own, ``max_preemptions``, and ``preemption_grace`` seconds.
     """
 
     max_failures: int = 0
     reset_on_progress: bool = False
     backoff: float = 1.0
+    max_preemptions: int = -1
+    preemption_grace: float = 0.0
     progress_timeout: float | None = None
 
 
@@ -74,8 +79,8 @@ def looks_like_a_consequence(failure: Failure) -> bool:
 
 
 def by_cause(failures: Sequence[Failure]) -> list[Failure]:
-    """Return the failures with the root cause first: causes before consequences, each in order of arrival."""
-    return sorted(failures, key=lambda f: (f.consequence, looks_like_a_consequence(f)))
+    """Return the failures with the root cause first: causes before preemptions, and those before consequences."""
+    return sorted(failures, key=lambda f: (f.consequence, looks_like_a_consequence(f), f.preempted))
 
 
 def decide(policy: FailurePolicy, failures: int, causes: Sequence[Failure]) -> Restart | GiveUp:

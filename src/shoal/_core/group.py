@@ -88,7 +88,13 @@ class Group:
         )
 
     def fail(
-        self, worker: Worker, *, error: ErrorInfo | None = None, exit: ExitInfo | None = None, lost: str = ""
+        self,
+        worker: Worker,
+        *,
+        error: ErrorInfo | None = None,
+        exit: ExitInfo | None = None,
+        lost: str = "",
+        preempted: bool = False,
     ) -> Failure:
         """Record what ended a worker before it finished."""
         worker.phase = Phase.FAILED
@@ -101,6 +107,7 @@ class Group:
             exit=exit,
             lost=lost,
             consequence=worker.killed and error is None,
+            preempted=preempted,
         )
         self.failures.append(failure)
         return failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal._core import commands as do
-from shoal._core.group import Group, Phase, Worker
+from shoal._core.group import Group, Worker
 from shoal._core.messages import DumpStacks
 from shoal._core.outbox import Outbox
 
@@ -19,7 +19,7 @@ class Hang:
         self._asked: set[int] | None = None
 
     def watch(self, group: Group) -> None:
-        """The group trains from now on."""
+        """The first rank trains from now on."""
         self._asked = None
         if self._limit is not None:
             for worker in group.workers:
@@ -30,7 +30,7 @@ class Hang:
         """The time of the slowest rank may be up: if so, ask all ranks what they are doing."""
         if self._limit is None or self._asked is not None:
             return
-        last = min((w.heard_at for w in group.workers if w.phase is Phase.TRAINING), default=self._outbox.now)
+        last = min((w.heard_at for w in group.workers if not w.over), default=self._outbox.now)
         left = last + self._limit - self._outbox.now
         if left > 1e-6:
             self._outbox.timer(f"progress:{group.attempt}", left)
@@ -56,9 +56,7 @@ class Hang:
         """Return the ranks that have not reported in time."""
         limit = self._limit or 0.0
         return [
-            worker
-            for worker in group.workers
-            if worker.phase is Phase.TRAINING and self._outbox.now - worker.heard_at >= limit - 1e-6
+            worker for worker in group.workers if not worker.over and self._outbox.now - worker.heard_at >= limit - 1e-6
         ]
 
     def conclude(self, group: Group) -> str:

@@ -115,10 +115,14 @@ class Stored(Message, frozen=True, kw_only=True):
 
 
 class Finished(Message, frozen=True, kw_only=True):
-    """The function returned, or left at a stop request. ``leftovers`` names threads that still run."""
+    """The function returned, or left at a stop request.
+
+    ``informed`` says whether it had been told of a preemption; ``leftovers`` names threads that still run.
+    """
 
     value: bytes | None = None
     stopped: bool = False
+    informed: bool = False
     reports: int = 0
     leftovers: list[str] = []
 
@@ -139,11 +143,23 @@ class Stacks(Message, frozen=True, kw_only=True):
     text: str
 
 
+class Preempted(Message, frozen=True, kw_only=True):
+    """This worker was told that it will be taken away."""
+
+
+class Calls(Message, frozen=True, kw_only=True):
+    """How often the function has asked whether it is being preempted; its next call waits for an answer."""
+
+    count: int
+
+
 class Alive(Message, frozen=True, kw_only=True):
     """Sent when there was nothing else to say for a while."""
 
 
-FromWorker = WorkerHello | Ready | Offer | Report | Stored | Finished | Failed | Left | Stacks | Alive
+FromWorker = (
+    WorkerHello | Ready | Offer | Report | Stored | Finished | Failed | Left | Stacks | Preempted | Calls | Alive
+)
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -203,6 +219,18 @@ class StopAt(Message, frozen=True, kw_only=True):
     n: int
 
 
+class AskCalls(Message, frozen=True, kw_only=True):
+    """Answer with ``Calls``, and let the next call wait."""
+
+
+class PreemptAt(Message, frozen=True, kw_only=True):
+    """Tell the function of the preemption from its ``call``-th call on."""
+
+    call: int
+    deadline_ms: int
+    ranks: list[int]
+
+
 class Farewell(Message, frozen=True, kw_only=True):
     """All that the worker said has arrived; it may end."""
 
@@ -211,7 +239,7 @@ class DumpStacks(Message, frozen=True, kw_only=True):
     """Answer with ``Stacks``."""
 
 
-ToWorker = Setup | Gathered | Store | Committed | StopAt | Farewell | DumpStacks
+ToWorker = Setup | Gathered | Store | Committed | StopAt | AskCalls | PreemptAt | Farewell | DumpStacks
 
 
 # ---- from a host ----------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class AttemptEnded(Record, frozen=True, kw_only=True):
     reason: str
     reports: int = 0
     failures: list[Failure] = []
+    preempted: bool = False
 
 
 class CheckpointCommitted(Record, frozen=True, kw_only=True):
@@ -104,6 +105,7 @@ class History(msgspec.Struct, kw_only=True):
     checkpoints: list[CommittedCheckpoint] = msgspec.field(default_factory=list)
     failures: list[Failure] = msgspec.field(default_factory=list)
     group_failures: int = 0
+    preemptions: int = 0
     causes: list[Failure] = msgspec.field(default_factory=list)
     ended: RunEnded | None = None
 
@@ -112,7 +114,7 @@ class History(msgspec.Struct, kw_only=True):
         match record:
             case DriverStarted():
                 self.ended = None
-                self.group_failures = 0
+                self.group_failures = self.preemptions = 0
                 self.causes.clear()
             case AttemptStarted():
                 self.attempts.append(
@@ -140,7 +142,9 @@ class History(msgspec.Struct, kw_only=True):
 
     def _end_attempt(self, record: AttemptEnded) -> None:
         self.failures.extend(record.failures)
-        if record.failures:
+        if record.preempted:
+            self.preemptions += 1
+        elif record.failures:
             self.group_failures += 1
             self.causes.append(record.failures[0])
         for attempt in self.attempts:

@@ -148,6 +148,7 @@ class Run:
             self.history,
             stop=self._stop,
             resize=attempt.resize_reason,
+            informed=attempt.informed,
             broken_storage=self._broken_storage,
         )
         self._out.emit(do.Discard(attempt=group.attempt))
@@ -157,6 +158,7 @@ class Run:
                 reason=verdict.attempt_reason,
                 reports=max(group.reports()),
                 failures=verdict.failures,
+                preempted=verdict.preempted,
             )
         )
         if verdict.step is Step.RESTART:
@@ -223,8 +225,8 @@ class Run:
             self._live.exited(event)
 
     def _lost(self, event: on.HostLost) -> None:
-        if self._live:
-            self._live.lost(event)
+        if self.attempt:  # between attempts as well: the next one must not begin there
+            self.attempt.lost(event)
 
     def _capacity_changed(self, event: on.CapacityChanged) -> None:
         if event.ticket != self._room.ticket:

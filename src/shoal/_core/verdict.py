@@ -31,10 +31,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Failure] = []
     wait: float = 0.0
     hopeless: bool = False
+    preempted: bool = False
 
 
 def judge(
-    group: Group, policy: FailurePolicy, history: History, *, stop: StopAsked | None, resize: str, broken_storage: str
+    group: Group,
+    policy: FailurePolicy,
+    history: History,
+    *,
+    stop: StopAsked | None,
+    resize: str,
+    informed: bool,
+    broken_storage: str,
 ) -> Verdict:
     """Decide what follows, after the attempts that the history has."""
     failures = by_cause(group.failures)
@@ -48,12 +56,22 @@ def judge(
         return Verdict(step=Step.STOP, attempt_reason=stop.reason, run_reason=stop.reason)
     if resize and not causes and not group.every(Phase.FINISHED):
         return Verdict(step=Step.RESIZE, attempt_reason=resize)
+    if not stop and (informed or (failures and failures[0].preempted)):
+        return _after_preemption(failures, policy, history.preemptions + 1)
     if failures:
         return _after_failure(failures, policy, history, stop)
     if any(worker.stopped for worker in group.workers):
         reason = stop.reason if stop else "a worker stopped by itself"
         return Verdict(step=Step.STOP, attempt_reason=reason, run_reason=reason)
     return Verdict(step=Step.COMPLETE, attempt_reason="finished")
+
+
+def _after_preemption(failures: list[Failure], policy: FailurePolicy, count: int) -> Verdict:
+    what = headline(failures[0]) if failures else "the function ended because of a preemption"
+    if 0 <= policy.max_preemptions < count:
+        reason = f"that was preemption {count}, and max_preemption_failures is {policy.max_preemptions}"
+        return Verdict(step=Step.GIVE_UP, attempt_reason=what, run_reason=reason, failures=failures, preempted=True)
+    return Verdict(step=Step.RESTART, attempt_reason=what, failures=failures, preempted=True)
 
 
 def _after_failure(failures: list[Failure], policy: FailurePolicy, history: History, stop: StopAsked | None) -> Verdict:

@@ -51,7 +51,8 @@ class LocalStorage:
     def inspect(self, checkpoint: CommittedCheckpoint, *, full: bool) -> str:
         """Return what is wrong with a checkpoint; empty if it is sound. A commit that was cut short is completed."""
         target, source = self.root / checkpoint.name, self.root / checkpoint.staging
-        if checkpoint.staging and not target.exists() and source.is_dir():
+        # The staging place is there until the commit is done, also where a damaged checkpoint still has the name.
+        if checkpoint.staging and source.is_dir():
             self.commit(checkpoint.staging, checkpoint.name, checkpoint.n, checkpoint.files)
         return damage(target, full=full)
 

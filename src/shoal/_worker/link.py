@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections import deque
@@ -40,6 +41,7 @@ class Link:
     def __init__(self, boot: Boot, receive: Callable[[ToWorker], None]):
         self._boot = boot
         self._receive = receive
+        self._notices: dict[int, Callable[[], None]] = {}
         self._queue: deque[FromWorker] = deque()
         self._room = threading.Event()
         self._asleep = False
@@ -65,6 +67,21 @@ class Link:
         if self._asleep or type(message) is not Report or len(self._queue) == BATCH_LIMIT:
             self._asleep = False
             self._wake()
+
+    def watch_signal(self, number: int, notice: Callable[[], None]) -> None:
+        """Call ``notice`` in the link's thread when the process gets a signal, whatever its main thread is doing.
+
+        Children that the process forks do not inherit this: a signal to them is theirs alone.
+        """
+        self._notices[number] = notice
+        signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+        def forget() -> None:
+            signal.set_wakeup_fd(-1)
+            signal.signal(number, signal.SIG_DFL)
+
+        os.register_at_fork(after_in_child=forget)
 
     def close(self) -> None:
         """Send what was said, then disconnect."""
@@ -110,7 +127,8 @@ class Link:
         for source, _ in poller.poll(round(seconds * 1000)):
             if source == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
+                    for number in set(os.read(self._wake_read, 4096)) & self._notices.keys():
+                        self._notices[number]()
 
     def _send_batch(self, socket: zmq.Socket[bytes]) -> None:
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_LIMIT))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -41,6 +42,7 @@ def main(boot: Boot) -> NoReturn:
     2.13 with gloo in the destructor of a DDP model, in about one of four exits).
     """
     link, session = connect(boot)
+    link.watch_signal(signal.SIGTERM, session.preempted)
     existing = set(threading.enumerate())
     try:
         link.say(work(session, existing).message)
@@ -139,11 +141,16 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
         Finished(
             value=_pickled_value(value) if session.ranks.world_rank == 0 and task is None else None,
             stopped=stopped,
+            informed=session.informed,
             reports=session.reports,
-            leftovers=[t.name for t in threading.enumerate() if t not in existing and not t.daemon],
+            leftovers=[t.name for t in threading.enumerate() if t not in existing and not _harmless(t)],
         ),
         value=value,
     )
+
+
+def _harmless(thread: threading.Thread) -> bool:
+    return thread.daemon or thread.name.startswith("shoal-")
 
 
 def describe(error: BaseException) -> ErrorInfo:

@@ -15,12 +15,16 @@ from typing import Any, Protocol
 
 from shoal._core.errors import OutsideWorkerError, ShoalError, StorageError
 from shoal._core.messages import (
+    AskCalls,
+    Calls,
     Committed,
     DumpStacks,
     Farewell,
     FromWorker,
     Gathered,
     Offer,
+    PreemptAt,
+    Preempted,
     Ranks,
     Report,
     Setup,
@@ -31,6 +35,7 @@ from shoal._core.messages import (
 )
 from shoal._worker import files
 from shoal._worker.plain import plain
+from shoal._worker.preemption import PreemptionCalls
 from shoal._worker.uploader import Part, Uploader
 
 
@@ -67,6 +72,7 @@ class Session:
         self._lock = threading.Lock()
         self._stop_at: int | None = None
         self._checkpoint: str | None = None
+        self._preemption = PreemptionCalls()
         self._uploader = Uploader(self._checkpoint_root, self._say)
         self._own_directories = 0
         self._collectives = 0
@@ -145,6 +151,19 @@ class Session:
         """Wait until every part of a checkpoint is stored; raise what went wrong with one."""
         self._uploader.finish()
 
+    def preemption(self) -> PreemptAt | None:
+        """Return what the supervisor says of a preemption; the n-th call answers the same on every rank."""
+        return self._preemption.call()
+
+    @property
+    def informed(self) -> bool:
+        """Whether the function was told of a preemption."""
+        return self._preemption.informed
+
+    def preempted(self) -> None:
+        """This worker was told that it will be taken away. Called in the link's thread."""
+        self._say(Preempted())
+
     def gather(self, key: str, data: bytes, timeout_s: float | None = None) -> list[bytes]:
         """Give ``data`` to all ranks and return everybody's, by rank. Every rank has to call it with the same key."""
         answer = self._answer(key)
@@ -184,6 +203,10 @@ class Session:
                 self._set_checkpoint(message.path)
             case StopAt():
                 self._stop_at = message.n
+            case AskCalls():
+                self._say(Calls(count=self._preemption.freeze()))
+            case PreemptAt():
+                self._preemption.agreed(message)
             case Farewell():
                 self.farewell.set()
             case DumpStacks():

@@ -73,7 +73,7 @@ class Uploader:
         """Wait until every part is stored; raise what went wrong."""
         if self._last is not None:
             self._last.exception()  # one thread stores in order, so the last one is done last
-        self._pool.submit(int).result()
+            self._pool.submit(int).result()
         self.raise_earlier()
 
     def _store(self, part: Part, order: Store, done: Future[None]) -> None:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from shoal.train.context import (
         CheckpointUploadMode,
+        PreemptionInfo,
         TrainContext,
         checkpoint_dir,
         get_checkpoint,
         get_context,
+        get_preemption_info,
         report,
     )
     from shoal.train.result import Result
@@ -29,6 +31,7 @@ __all__ = [
     "ControllerError",
     "DataParallelTrainer",
     "FailureConfig",
+    "PreemptionInfo",
     "Result",
     "RunConfig",
     "ScalingConfig",
@@ -39,6 +42,7 @@ __all__ = [
     "collective",
     "get_checkpoint",
     "get_context",
+    "get_preemption_info",
     "report",
     "torch",
 ]
@@ -51,6 +55,7 @@ _ORIGINS = {
     "ControllerError": "shoal._core.errors",
     "DataParallelTrainer": "shoal.train.trainer",
     "FailureConfig": "shoal.train.config",
+    "PreemptionInfo": "shoal.train.context",
     "Result": "shoal.train.result",
     "RunConfig": "shoal.train.config",
     "ScalingConfig": "shoal.train.config",
@@ -60,6 +65,7 @@ _ORIGINS = {
     "checkpoint_dir": "shoal.train.context",
     "get_checkpoint": "shoal.train.context",
     "get_context": "shoal.train.context",
+    "get_preemption_info": "shoal.train.context",
     "report": "shoal.train.context",
 }
 _MODULES = frozenset({"collective", "torch"})

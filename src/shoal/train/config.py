@@ -125,18 +125,25 @@ class FailureConfig:
         How often the group is started again from its newest checkpoint; -1 is without end, 0 never.
     fail_fast : bool
         For searches: whether the first failed trial ends the whole search.
+    max_preemption_failures : int
+        How often the group is started again after a preemption (SIGTERM to a worker, or a notice of the engine), which
+        does not count as a failure; -1 is without end.
+    preemption_grace_s : float
+        How many seconds workers have after a notice of preemption, see ``train.get_preemption_info()``.
     reset_on_progress : bool
         Whether ``max_failures`` counts only failures since the last new checkpoint.
     restart_backoff_s : float
         How long to wait, in seconds, before the group starts again after a second failure without a new checkpoint
         between; doubled each time, up to a minute. After a first failure it starts again at once.
     progress_timeout_s : float, optional
-        After how many seconds without a report of some rank the group counts as hung: the stacks of all ranks are shown
-        and kept in ``stacks/``, and that is a failure like another. Never by default.
+        After how many seconds without a report of some rank, from when the first rank trains, the group counts as hung:
+        the stacks of all ranks are shown and kept in ``stacks/``, and that is a failure like another. Never by default.
     """
 
     max_failures: int = 0
     fail_fast: bool = False
+    max_preemption_failures: int = -1
+    preemption_grace_s: float = 0.0
     reset_on_progress: bool = False
     restart_backoff_s: float = 1.0
     progress_timeout_s: float | None = None
@@ -144,6 +151,12 @@ class FailureConfig:
     def __post_init__(self) -> None:
         if not _is_count(self.max_failures) or self.max_failures < -1:
             raise ValueError(f"max_failures={self.max_failures!r}: give 0 or more, or -1 for no limit")
+        if not _is_count(self.max_preemption_failures) or self.max_preemption_failures < -1:
+            raise ValueError(
+                f"max_preemption_failures={self.max_preemption_failures!r}: give 0 or more, or -1 for no limit"
+            )
+        if not self.preemption_grace_s >= 0:
+            raise ValueError(f"preemption_grace_s={self.preemption_grace_s!r}: give 0 or more seconds")
         if not self.restart_backoff_s >= 0:
             raise ValueError(f"restart_backoff_s={self.restart_backoff_s!r}: give 0 or more seconds")
         if self.progress_timeout_s is not None and not self.progress_timeout_s > 0:
@@ -155,6 +168,8 @@ class FailureConfig:
             max_failures=self.max_failures,
             reset_on_progress=self.reset_on_progress,
             backoff=self.restart_backoff_s,
+            max_preemptions=self.max_preemption_failures,
+            preemption_grace=self.preemption_grace_s,
             progress_timeout=self.progress_timeout_s,
         )
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,44 @@ def report(
         wait=CheckpointUploadMode(checkpoint_upload_mode) is CheckpointUploadMode.SYNC,
         delete_source=bool(delete_local_checkpoint_after_upload),
     )
+
+
+@dataclass(frozen=True)
+class PreemptionInfo:
+    """Workers of this run are about to be taken away.
+
+    Attributes
+    ----------
+    deadline_ms : int
+        When, in milliseconds since the epoch.
+    preempted_node_to_ranks : dict[str, list[int]]
+        Which ranks, by machine.
+    """
+
+    deadline_ms: int
+    preempted_node_to_ranks: dict[str, list[int]]
+
+
+def get_preemption_info() -> PreemptionInfo | None:
+    """Return what is known of a preemption of this run; ``None`` as long as there is none.
+
+    The n-th call answers the same on every rank, so it is safe to save a checkpoint and return when it answers. The
+    group then starts again, and that counts as a preemption and not as a failure. How long there is for that says
+    ``FailureConfig(preemption_grace_s=...)``.
+
+    Examples
+    --------
+    >>> from shoal import train
+    >>> def train_func():
+    ...     for step in range(1000):
+    ...         if train.get_preemption_info():
+    ...             ...  # save, report with the checkpoint
+    ...             return
+    """
+    answer = sessions.current("train.get_preemption_info()").preemption()
+    if answer is None:
+        return None
+    return PreemptionInfo(answer.deadline_ms, {"0": list(answer.ranks)})
 
 
 @contextmanager

@@ -1,0 +1,97 @@
+"""Workers that are taken away: agreed on by all ranks, and not counted as failures."""
+
+from __future__ import annotations
+
+from harness import Story
+
+from shoal._core.failure import FailurePolicy
+from shoal._core.messages import AskCalls, Calls, PreemptAt, Preempted
+from shoal._core.preemption import AGREE_SECONDS
+from shoal._core.records import AttemptEnded
+from shoal._core.states import RunState
+
+
+def preempted(grace: float = 60.0, max_preemptions: int = -1, max_failures: int = 0) -> Story:
+    policy = FailurePolicy(max_failures=max_failures, max_preemptions=max_preemptions, preemption_grace=grace)
+    story = Story(3, policy=policy).training()
+    story.hears(1, Preempted())
+    return story
+
+
+def test_all_ranks_are_told_at_the_first_call_that_none_has_made():
+    story = preempted()
+    for rank, count in ((0, 7), (2, 9), (1, 8)):
+        assert story.told(rank, AskCalls) == [AskCalls()]
+        assert story.told(rank, PreemptAt) == []
+        story.hears(rank, Calls(count=count))
+    answers = [story.told(rank, PreemptAt) for rank in range(3)]
+    assert answers == [[PreemptAt(call=10, deadline_ms=1_060_000, ranks=[1])]] * 3
+
+
+def test_a_rank_that_does_not_answer_does_not_hold_the_others_up():
+    story = preempted()
+    story.hears(0, Calls(count=3))
+    story.wait(AGREE_SECONDS)
+    assert story.told(0, PreemptAt)[0].call == 4
+
+
+def test_a_function_that_ends_because_of_it_starts_again_without_a_failure():
+    story = preempted()
+    for rank in range(3):
+        story.finishes(rank, informed=True)
+    story.reap()
+    assert story.run.state is RunState.STARTING
+    assert (story.run.history.group_failures, story.run.history.preemptions) == (0, 1)
+
+
+def test_a_function_that_ends_by_itself_has_finished():
+    story = preempted()
+    for rank in range(3):
+        story.finishes(rank)
+    story.reap()
+    assert story.end.state is RunState.FINISHED
+
+
+def test_after_the_grace_the_group_is_ended_and_starts_again():
+    story = preempted(grace=5.0)
+    story.wait(4.9)
+    assert story.run.state is RunState.RUNNING
+    story.wait(0.2)
+    story.reap()
+    assert story.run.state is RunState.STARTING
+    assert story.records(AttemptEnded)[0].reason.endswith("was preempted")
+
+
+def test_a_preempted_rank_that_has_finished_is_not_missed():
+    story = preempted(grace=5.0)
+    story.finishes(1)
+    story.wait(6)
+    assert story.run.state is RunState.RUNNING
+
+
+def test_a_preempted_rank_that_dies_is_a_preemption():
+    story = preempted()
+    story.exits(1, signal=9)
+    story.wait(1)
+    story.reap()
+    assert story.run.state is RunState.STARTING
+    assert story.run.history.preemptions == 1
+
+
+def test_a_bug_at_the_same_time_counts_as_the_failure_that_it_is():
+    story = preempted()
+    story.exits(1, signal=9)
+    story.raises(2, "KeyError", "'lr'")
+    story.wait(1)
+    story.reap()
+    assert story.end.state is RunState.FAILED
+    assert story.end.failures[0].rank == 2
+
+
+def test_the_budget_of_preemptions_is_kept():
+    story = preempted(max_preemptions=0)
+    story.exits(1, signal=9)
+    story.wait(1)
+    story.reap()
+    assert story.end.state is RunState.FAILED
+    assert "preemption 1, and max_preemption_failures is 0" in story.end.reason
