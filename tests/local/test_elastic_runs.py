@@ -21,8 +21,7 @@ def train_func(config):
     size = train.get_context().get_world_size()
     directory = Path(train.get_context().get_trial_dir())
     step = start
-    while step < 3 or not Path(config["enough"]).exists():
-        train.collective.barrier()
+    while step < 3 or not train.collective.broadcast_from_rank_zero(Path(config["enough"]).exists()):
         (directory / "step").write_text(str(step))
         train.report({"step": step, "size": size, "rank": rank()}, checkpoint=Checkpoint(directory))
         step += 1
