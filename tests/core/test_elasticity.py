@@ -115,6 +115,31 @@ def test_a_group_shrinks_at_once_and_that_is_no_failure():
     assert story.run.history.group_failures == 0
 
 
+def test_a_group_shrinks_while_it_starts():
+    story = Story((1, 4))
+    story.size = 4
+    story.acquired(4)
+    story.room(2)
+    assert story.run.state is RunState.ENDING
+    resized(story, 2)
+    assert [a.world_size for a in story.run.history.attempts] == [4, 2]
+
+
+def test_a_group_that_fails_while_its_room_shrinks_begins_again_in_the_room_that_is_left():
+    story = Story((1, 4), max_failures=1)
+    story.size = 4
+    story.training()
+    story.exits(0, signal=9)
+    story.room(2)
+    story.wait(1)
+    story.reap()
+    assert story.run.state is RunState.RESTARTING
+    assert asked(story) == [4, 4]
+    story.size = 2
+    story.training()
+    assert [a.world_size for a in story.run.history.attempts] == [4, 2]
+
+
 def test_a_fixed_number_of_workers_stays():
     story = Story(4).training()
     story.room(1)

@@ -298,7 +298,7 @@ class Attempt:
 
     def resize(self, reason: str) -> None:
         """End the group so that it can begin again with another number of workers."""
-        if self.state is RunState.RUNNING and self.stop is None:
+        if self.state is not RunState.ENDING and self.stop is None:
             self.resize_reason = reason
             self.kill()
 

@@ -189,7 +189,8 @@ class Run:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        if self.attempt and (self.attempt.host_lost or self.state is RunState.RESIZING):
+        last = self.attempt
+        if last and (last.host_lost or self.state is RunState.RESIZING or self._room.must_shrink(last.group)):
             self._out.emit(do.Release())
             self._ask_for_room()
         else:
