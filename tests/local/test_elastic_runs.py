@@ -50,7 +50,7 @@ def start(enough: Path, workers: tuple[int, int]) -> tuple[threading.Thread, lis
         scaling_config=scaling,
         run_config=RunConfig(name="elastic", verbose=0),
     )
-    thread = threading.Thread(target=lambda: results.append(trainer.fit()))
+    thread = threading.Thread(target=lambda: results.append(trainer.fit()), daemon=True)
     thread.start()
     return thread, results
 
@@ -103,7 +103,7 @@ def test_room_that_another_run_gives_back_is_used(engine: LocalEngine, tmp_path:
         scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"slot": 1}),
         run_config=RunConfig(verbose=0),
     )
-    first = threading.Thread(target=other.fit)
+    first = threading.Thread(target=other.fit, daemon=True)
     first.start()
     wait_for(lambda: list((tmp_path / "runs").glob("*/logs/worker_0.log")))
     thread, results = start(tmp_path / "enough", (1, 2))
