@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from shoal._core.contracts import Callback
 from shoal._runtime.logs import LineSplitter
+from shoal._runtime.terminal import silent_control_characters
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -118,6 +120,7 @@ class LiveDisplay(Display):
         self._drawn_at = -math.inf
         self._changed = False
         self._live: Live | None = None
+        self._terminal = contextlib.ExitStack()
 
     def on_run_start(self, name: str, path: str) -> None:
         self._name, self._path = name, path
@@ -156,6 +159,7 @@ class LiveDisplay(Display):
         if self._live is not None:
             self._live.stop()
             self._live = None
+            self._terminal.close()
 
     def _show_lines(self, rank: int, lines: list[str]) -> None:
         for line in lines:
@@ -172,6 +176,7 @@ class LiveDisplay(Display):
             self._live = Live(
                 console=Console(), auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=False
             )
+            self._terminal.enter_context(silent_control_characters())
             self._live.start()
         return self._live
 
