@@ -91,6 +91,14 @@ def test_a_resumed_run_reads_every_byte_of_its_checkpoint_and_counts_failures_an
     assert second.run.history.group_failures == 0
 
 
+def test_a_resumed_run_deletes_what_the_last_driver_had_no_time_to_delete():
+    first = Story(1, keep=CheckpointPolicy(num_to_keep=1)).training()
+    for n in (1, 2, 3):
+        first.checkpoint(n)
+    second = Story(1, history=fold(c.record for c in first.all(do.Persist))).acquired()
+    assert [c.name for c in second.all(do.DeleteCheckpoint)] == ["checkpoint_000001", "checkpoint_000002"]
+
+
 def test_a_replay_of_the_journal_is_the_history_of_the_run():
     story = Story(2, max_failures=3, keep=CheckpointPolicy(num_to_keep=1)).training()
     story.checkpoint(1, loss=1.0)

@@ -126,6 +126,18 @@ def test_a_name_of_its_own_for_a_checkpoint():
     assert result.checkpoint.path.name == "epoch-1"
 
 
+def test_a_name_that_is_used_again_is_the_newer_checkpoint_s():
+    def train_func():
+        for step in range(3):
+            with train.checkpoint_dir() as directory:
+                (directory / "x").write_text(str(step))
+                train.report({"step": step}, Checkpoint(directory), checkpoint_dir_name="latest")
+
+    result = fit(train_func, 1, checkpoint_config=train.CheckpointConfig(num_to_keep=1))
+    assert [(c.path.name, m["step"]) for c, m in result.best_checkpoints] == [("latest", 2)]
+    assert (result.checkpoint.path / "x").read_text() == "2"
+
+
 def test_damage_is_found_by_reading(tmp_path: Path):
     def train_func():
         directory = Path(train.get_context().get_trial_dir())

@@ -99,10 +99,12 @@ class History(msgspec.Struct, kw_only=True):
     """The durable state of a run: what its journal says happened.
 
     ``group_failures`` counts since a driver took over; ``causes`` are the root causes since the last new checkpoint.
+    ``deleted`` has the names that retention let go of.
     """
 
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     checkpoints: list[CommittedCheckpoint] = msgspec.field(default_factory=list)
+    deleted: set[str] = msgspec.field(default_factory=set)
     failures: list[Failure] = msgspec.field(default_factory=list)
     group_failures: int = 0
     preemptions: int = 0
@@ -129,13 +131,17 @@ class History(msgspec.Struct, kw_only=True):
                 self._end_attempt(record)
             case CheckpointCommitted():
                 self.causes.clear()
-                self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
+                self.deleted.discard(record.name)
+                # A directory that was reported again under the same name is the newer checkpoint's now.
+                self.checkpoints = [c for c in self.checkpoints if c.n != record.n and c.name != record.name]
                 self.checkpoints.append(
                     CommittedCheckpoint(
                         n=record.n, name=record.name, metrics=record.metrics, staging=record.staging, files=record.files
                     )
                 )
             case CheckpointDeleted() | CheckpointLost():
+                if isinstance(record, CheckpointDeleted):
+                    self.deleted.add(record.name)
                 self.checkpoints = [c for c in self.checkpoints if c.n != record.n]
             case RunEnded():
                 self.ended = record

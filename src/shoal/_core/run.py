@@ -129,7 +129,7 @@ class Run:
         self._step(Step.ACQUIRED)
         number = self.history.attempts[-1].number + 1 if self.history.attempts else 1
         if self.attempt is None and number > 1:
-            self._out.emit(do.Discard(attempt=number - 1))  # an earlier driver died without doing it
+            self._finish_what_the_last_driver_began(number - 1)
         latest = self._checkpoints.latest
         group = Group(number, place(self._slots), latest.n if latest else 0)
         hosts = [worker.placement.hostname for worker in group.workers]
@@ -138,6 +138,12 @@ class Run:
         self.attempt = Attempt(group, self.spec, self._checkpoints, self._out, self._step)
         self._room.taken(self._out.now)
         self.attempt.start()
+
+    def _finish_what_the_last_driver_began(self, attempt: int) -> None:
+        """Remove what it had to remove: it may have died between the journal and the deed."""
+        self._out.emit(do.Discard(attempt=attempt))
+        for name in sorted(self.history.deleted):
+            self._out.emit(do.DeleteCheckpoint(name=name))
 
     def _conclude(self, attempt: Attempt) -> None:
         """Every worker is gone: decide what follows."""
