@@ -31,6 +31,7 @@ from shoal._core.messages import (
 )
 from shoal._host import wire
 from shoal._host.output import Output
+from shoal._worker.connection import connect, dealer
 from shoal._worker.process import Birth
 
 BATCH_SECONDS = 0.02  # output waits this long for more of it
@@ -63,16 +64,10 @@ class Link:
         self.heard_at = time.monotonic()
         self.pulse_at = self.heard_at
         self._encode = msgspec.msgpack.Encoder().encode
-        self.socket = context.socket(zmq.DEALER)
-        endpoint = order.endpoint
-        self.socket.setsockopt(zmq.IDENTITY, f"h/{order.host}".encode())
+        self.socket = dealer(context, f"h/{order.host}")
         self.socket.setsockopt(zmq.LINGER, 500)
-        if endpoint.server_key:
-            self.socket.curve_serverkey = endpoint.server_key.encode()
-            self.socket.curve_publickey = endpoint.client_public.encode()
-            self.socket.curve_secretkey = endpoint.client_secret.encode()
-        self.socket.connect(endpoint.address)
-        self.say(HostHello(token=endpoint.token, hostname=hostname, pid=os.getpid(), limit=order.limit))
+        connect(self.socket, order.endpoint)
+        self.say(HostHello(token=order.endpoint.token, hostname=hostname, pid=os.getpid(), limit=order.limit))
 
     def say(self, message: HostHello | WorkerOutput | WorkerExited | Pulse) -> bool:
         """Send a message; false where the supervisor is so far behind that it must be tried again later."""

@@ -11,9 +11,7 @@ import msgspec
 
 from shoal._core.messages import FileEntry
 from shoal._core.retention import CommittedCheckpoint
-from shoal._worker.files import digest
-
-MANIFEST = ".manifest.json"
+from shoal._worker.files import MANIFEST, digest
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

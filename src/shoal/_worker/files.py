@@ -13,7 +13,7 @@ from shoal._core.messages import FileEntry
 
 CHUNK = 4 << 20
 SMALL = 16 << 20  # bytes; from here on the digest is worth a second thread
-OWN_FILES = frozenset({".manifest.json"})
+MANIFEST = ".manifest.json"
 FICLONE = 0x40049409
 
 
@@ -27,7 +27,7 @@ def listing(directory: Path) -> list[FileEntry]:
         for name in sorted(names):
             path = Path(folder, name)
             relative = path.relative_to(directory).as_posix()
-            if relative not in OWN_FILES:
+            if relative != MANIFEST:
                 found.append(FileEntry(path=relative, size=path.stat().st_size))
     return found
 

@@ -19,6 +19,7 @@ import msgspec
 import zmq
 
 from shoal._core.messages import Alive, Batch, Boot, FromWorker, Report, ToWorker, WorkerHello
+from shoal._worker.connection import connect, dealer
 
 QUEUE_LIMIT = 10_000  # messages; then say() waits, so that memory stays flat
 BATCH_LIMIT = 500
@@ -151,13 +152,8 @@ class Link:
             self._receive(self._decoder.decode(frame))
 
     def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-        boot, endpoint = self._boot, self._boot.endpoint
-        socket = context.socket(zmq.DEALER)
+        boot = self._boot
+        socket = dealer(context, f"w/{boot.run_id}/{boot.attempt}/{boot.rank}")
         socket.setsockopt(zmq.SNDHWM, FRAMES_IN_FLIGHT)
-        socket.setsockopt(zmq.IDENTITY, f"w/{boot.run_id}/{boot.attempt}/{boot.rank}".encode())
-        if endpoint.server_key:
-            socket.curve_serverkey = endpoint.server_key.encode()
-            socket.curve_publickey = endpoint.client_public.encode()
-            socket.curve_secretkey = endpoint.client_secret.encode()
-        socket.connect(endpoint.address)
+        connect(socket, boot.endpoint)
         return socket

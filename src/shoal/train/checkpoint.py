@@ -12,7 +12,8 @@ from typing import Any
 
 from shoal._core import jsonl
 from shoal._core.errors import StorageError
-from shoal._runtime.storage import MANIFEST, damage
+from shoal._runtime.storage import damage
+from shoal._worker.files import MANIFEST
 
 METADATA = ".metadata.json"
 
