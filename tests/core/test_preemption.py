@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from harness import Story
 
+from shoal._core import commands as do
+from shoal._core import events as on
 from shoal._core.failure import FailurePolicy
-from shoal._core.messages import AskCalls, Calls, PreemptAt, Preempted
+from shoal._core.messages import AskCalls, Calls, FileEntry, PreemptAt, Preempted, Report, Stored
 from shoal._core.preemption import AGREE_SECONDS
-from shoal._core.records import AttemptEnded
+from shoal._core.records import AttemptEnded, AttemptStarted
 from shoal._core.states import RunState
 
 
@@ -95,3 +97,34 @@ def test_the_budget_of_preemptions_is_kept():
     story.reap()
     assert story.end.state is RunState.FAILED
     assert "preemption 1, and max_preemption_failures is 0" in story.end.reason
+
+
+def test_survivors_of_an_announced_loss_have_until_the_deadline_to_commit_what_they_hold_whole():
+    """C13: the ranks that go die before their report; the others hold a replica."""
+    story = preempted(grace=30.0)
+    for rank in range(3):
+        story.hears(rank, Calls(count=3))
+    story.exits(1, signal=9)
+    story.wait(5)
+    assert story.all(do.Kill) == []
+    entries = [FileEntry(path="model", size=1)]
+    for rank in (0, 2):
+        story.hears(rank, Report(n=1, metrics={}, at=1000.0, files=entries, replicated=True))
+    story.hears(0, Stored(n=1, files=entries))
+    assert [c.n for c in story.all(do.Commit)] == [1]
+    story.see(on.CommitDone(n=1))
+    for rank in (0, 2):
+        story.finishes(rank, informed=True)
+    story.reap()
+    started = story.records(AttemptStarted)[-1]
+    assert (started.attempt, started.checkpoint) == (2, 1)
+    assert story.run.history.group_failures == 0
+
+
+def test_survivors_that_never_ask_are_not_waited_for():
+    story = preempted(grace=30.0)
+    for rank in range(3):
+        story.hears(rank, Calls(count=0))
+    story.exits(1, signal=9)
+    story.wait(0.1)
+    assert story.all(do.Kill)

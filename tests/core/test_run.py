@@ -86,7 +86,7 @@ def test_a_resumed_run_reads_every_byte_of_its_checkpoint_and_counts_failures_an
     assert first.run.state is RunState.FAILED
     second = Story(1, max_failures=0, history=fold(c.record for c in first.all(do.Persist))).acquired()
     assert [(c.checkpoint.n, c.full) for c in second.all(do.Inspect)] == [(1, True)]
-    assert second.all(do.Discard) == [do.Discard(attempt=1)]
+    assert second.all(do.Discard) == [do.Discard(attempt=1, keep=("checkpoint_000001",))]
     assert second.all(do.StartWorkers)[0].attempt == 2
     assert second.run.history.group_failures == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from workers import fit, rank
 from shoal import train
 from shoal._worker import files
 from shoal.errors import StorageError
-from shoal.train import Checkpoint, CheckpointUploadMode
+from shoal.train import Checkpoint, CheckpointConfig, CheckpointUploadMode
 
 
 def test_files_written_in_place_are_moved_and_not_copied():
@@ -63,6 +64,7 @@ def test_training_goes_on_while_a_checkpoint_is_stored():
                 {"step": step, "blocked": blocked},
                 checkpoint=Checkpoint(directory),
                 checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
+                delete_local_checkpoint_after_upload=False,
             )
             blocked.append(time.perf_counter() - began)
         began = time.perf_counter()
@@ -192,3 +194,28 @@ def test_two_gigabytes_are_stored_and_read_back():
     assert (result.checkpoint.path / "model").stat().st_size == 2 << 30
     result.checkpoint.verify()
     shutil.rmtree(result.path)
+
+
+def test_a_checkpoint_that_somebody_reads_is_removed_later(tmp_path: Path):
+    def work() -> list[bool]:
+        seen = []
+        train.report({"step": 1}, saved("1"))
+        first = train.get_all_reported_checkpoints()[0].checkpoint
+        with first.as_directory() as directory:
+            for step in (2, 3):
+                train.report({"step": step}, saved(str(step)))
+                train.get_all_reported_checkpoints()
+            seen.append(Path(directory, "model.txt").read_text() == "1")
+        train.report({"step": 4}, saved("4"))
+        train.get_all_reported_checkpoints()
+        seen.append(first.path.exists())
+        return seen
+
+    def saved(text: str) -> Checkpoint:
+        directory = tempfile.mkdtemp()
+        Path(directory, "model.txt").write_text(text)
+        return Checkpoint.from_directory(directory)
+
+    result = fit(work, 1, checkpoint_config=CheckpointConfig(num_to_keep=1))
+    assert result.return_value == [True, False]
+    assert [path.name for path in Path(result.path, "checkpoints").iterdir()] == ["checkpoint_000004"]

@@ -16,7 +16,7 @@ import pytest
 from workers import fit, run_script, start_script, wait_for
 
 from shoal import train
-from shoal._runtime.lease import Lease
+from shoal._runtime.lease import LocalLease
 from shoal.errors import RunExists, StorageError
 from shoal.train import Checkpoint, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig
 
@@ -93,7 +93,7 @@ def test_without_resume_nothing_is_overwritten_and_the_choice_is_named():
     resumable(1).fit()
     with pytest.raises(RunExists, match=r"RunConfig\(resume='auto'\)"):
         resumable(1, resume=False).fit()
-    with pytest.raises(StorageError, match=r"there is no run named 'other' in .* to resume"):
+    with pytest.raises(StorageError, match=r"there is no run named 'other' at .* to resume"):
         resumable(1, name="other", resume=True).fit()
     with pytest.raises(ValueError, match="resume='yes'"):
         RunConfig(name="x", resume="yes")
@@ -174,22 +174,22 @@ def test_a_stale_lease_of_another_machine_is_taken_over(tmp_path: Path):
     holder = {"token": "x", "host": "elsewhere", "pid": 1, "began": 0.0}
     lease.write_text(json.dumps({**holder, "beat": time.time()}))
     with pytest.raises(RunExists, match="process 1 on elsewhere"):
-        Lease(tmp_path)
+        LocalLease(tmp_path)
     lease.write_text(json.dumps({**holder, "beat": time.time() - 60}))
-    mine = Lease(tmp_path)
+    mine = LocalLease(tmp_path)
     with pytest.raises(RunExists):
-        Lease(tmp_path)
+        LocalLease(tmp_path)
     mine.release()
     assert not lease.exists()
-    Lease(tmp_path).release()
+    LocalLease(tmp_path).release()
 
 
 def test_of_many_that_take_a_lease_at_once_one_has_it(tmp_path: Path):
-    won: list[Lease] = []
+    won: list[LocalLease] = []
 
     def take() -> None:
         try:
-            won.append(Lease(tmp_path))
+            won.append(LocalLease(tmp_path))
         except RunExists:
             return
 

@@ -22,6 +22,7 @@ from shoal._core.messages import (
     FileEntry,
     Finished,
     FromWorker,
+    Kept,
     PreemptAt,
     Preempted,
     Ready,
@@ -89,7 +90,11 @@ class World:
             ),
             checkpoint=CheckpointPolicy(num_to_keep=rng.choice([None, 1, 2]), score_attribute=rng.choice([None, "x"])),
             resize_interval=rng.choice([0.0, 60.0]),
+            renames=rng.random() < 0.5,
         )
+        self.replicated = rng.choice([True, False, None])
+        self.kept: dict[tuple[int, int], set[int]] = {}
+        self.spoiled: set[tuple[int, int]] = set()
         self.capacity = rng.randint(low, high + 1)
         self.length = rng.randint(1, 12)
         self.trouble = rng.choice([0.0, 0.02, 0.1])
@@ -171,6 +176,8 @@ class World:
             process.heard.append(command)
 
     def do_Tell(self, command: do.Tell) -> None:
+        if isinstance(command.message, Kept):
+            self.check_kept(command.attempt, command.rank, command.message.n)
         for process in self.of(command.attempt, command.rank):
             process.heard.append(command.message)
 
@@ -193,14 +200,16 @@ class World:
 
     def do_Inspect(self, command: do.Inspect) -> None:
         checkpoint = command.checkpoint
-        if checkpoint.staging in self.staged:
+        files = self.staged.get(checkpoint.staging, {})
+        if files and {f.path for f in checkpoint.files} <= set(files):
             self.commit(checkpoint.staging, checkpoint.name)
         damage = "" if self.sound(checkpoint.name) else "damaged"
         self.inbox.append(on.Inspected(n=checkpoint.n, damage=damage))
 
     def do_Discard(self, command: do.Discard) -> None:
-        for name in [name for name in self.staged if name.startswith(f".staging-{command.attempt}-")]:
-            del self.staged[name]
+        for name in list(self.staged):
+            if name not in command.keep and (not self.spec.renames or name.startswith(f".staging-{command.attempt}-")):
+                del self.staged[name]
 
     def do_DeleteCheckpoint(self, command: do.DeleteCheckpoint) -> None:
         self.visible.pop(command.name, None)
@@ -358,13 +367,21 @@ class World:
                 process.said.append(Calls(count=process.reports))
             case PreemptAt():
                 process.preempted = True
-            case Store():
+            case Store() if process.store_report == message.n:
                 process.staging, process.storing = message.directory, list(message.files)
                 process.stored = []
                 if not process.storing:
                     self.finish_storing(process)
+            case Kept() if process.store_report == message.n:
+                process.store_report = 0
+                self.leave_if_asked(process)
 
     def write_one_file(self, process: Process) -> None:
+        if self.rng.random() < self.trouble / 10:  # the disk is full, or the network gone
+            self.spoiled.add((process.attempt, process.store_report))
+            process.said.append(Stored(n=process.store_report, files=[], error="full"))
+            self.fail(process)
+            return
         name = process.storing.pop()
         self.staged.setdefault(process.staging, {})[name] = f"{process.attempt}:{process.store_report}"
         process.stored.append(name)
@@ -374,8 +391,6 @@ class World:
     def finish_storing(self, process: Process) -> None:
         files = [FileEntry(path=name, size=1) for name in process.stored]
         process.said.append(Stored(n=process.store_report, files=files))
-        process.store_report = 0
-        self.leave_if_asked(process)
 
     def report(self, process: Process) -> None:
         if process.reports >= self.length:
@@ -389,10 +404,13 @@ class World:
         process.reports += 1
         files = None
         if process.reports % 2 == 0:
-            files = [FileEntry(path=name, size=1) for name in ("model", f"rank{process.rank}")]
+            names = ("model",) if self.replicated else ("model", f"rank{process.rank}")
+            files = [FileEntry(path=name, size=1) for name in names]
             process.store_report = process.reports
         metrics = {"x": self.rng.choice([0.1, 0.5, float("nan")])}
-        process.said.append(Report(n=process.reports, metrics=metrics, at=self.wall, files=files))
+        process.said.append(
+            Report(n=process.reports, metrics=metrics, at=self.wall, files=files, replicated=files and self.replicated)
+        )
         if files is None:
             self.leave_if_asked(process)
 
@@ -439,6 +457,8 @@ class World:
         history = fold(self.journal)
         for checkpoint in history.checkpoints:
             files = self.staged.get(checkpoint.staging, self.visible.get(checkpoint.name))
+            if not self.spec.renames and checkpoint.name in self.visible:
+                files = self.visible[checkpoint.name]
             pending = any(isinstance(e, on.CommitDone) and e.n == checkpoint.n for e in self.inbox)
             if files is None:
                 self.promise(checkpoint.name in self.damaged or pending, f"{checkpoint.name} is lost")
@@ -449,6 +469,14 @@ class World:
             self.promise(len(stamps) <= 1, f"{checkpoint.name} has parts of different reports or attempts: {stamps}")
         living = {p.attempt for p in self.processes if p.alive}
         self.promise(len(living) <= 1, f"two attempts live: {living}")
+
+    def check_kept(self, attempt: int, rank: int, n: int) -> None:
+        """A checkpoint is in the journal before the last report returns that has a part of it."""
+        ranks = self.kept.setdefault((attempt, n), set())
+        ranks.add(rank)
+        if len(ranks) == self.run.history.attempts[-1].world_size and (attempt, n) not in self.spoiled:
+            committed = {(r.attempt, r.n) for r in self.journal if isinstance(r, CheckpointCommitted)}
+            self.promise((attempt, n) in committed, f"every report {n} has returned, and nothing is committed")
 
     def check_end(self) -> None:
         """What must be so when the run has ended."""

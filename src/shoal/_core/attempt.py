@@ -12,10 +12,13 @@ from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.checkpoints import Checkpoints
 from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, Ending, grace_after
+from shoal._core.failure import Failure
 from shoal._core.group import Group, Phase, Worker
 from shoal._core.hang import Hang
 from shoal._core.messages import (
+    AskCheckpoints,
     Calls,
+    Digests,
     Failed,
     Farewell,
     Finished,
@@ -96,6 +99,8 @@ class Attempt:
             Offer: self._offer,
             Report: self._report,
             Stored: self._stored,
+            Digests: self._digests,
+            AskCheckpoints: self._asked_for_checkpoints,
             Finished: self._finished,
             Failed: self._failed,
             Left: self._left,
@@ -175,6 +180,12 @@ class Attempt:
     def _stored(self, worker: Worker, message: Stored) -> None:
         self._checkpoints.stored(self.group, worker, message)
 
+    def _digests(self, worker: Worker, message: Digests) -> None:
+        self._checkpoints.digests(self.group, worker, message)
+
+    def _asked_for_checkpoints(self, worker: Worker, message: AskCheckpoints) -> None:
+        self._checkpoints.asked(self.group, worker, message)
+
     def _finished(self, worker: Worker, message: Finished) -> None:
         if worker.over:
             return
@@ -205,12 +216,14 @@ class Attempt:
     def _failed(self, worker: Worker, message: Failed) -> None:
         if worker.over:
             return
-        failure = self.group.fail(worker, error=message.error)
+        failure = self._fail(worker, error=message.error)
         self._out.tell(self.group.attempt, worker.rank, Farewell())
         self._end(grace_after(failure))
 
     def _left(self, worker: Worker, message: Left) -> None:
         worker.gone = True
+        if not worker.over:
+            self._end(grace_after(self._fail(worker, lost="left before its function had begun")))
 
     def _stacks(self, worker: Worker, message: Stacks) -> None:
         if self._hang.answered(self.group, worker, message.text):
@@ -227,7 +240,7 @@ class Attempt:
         """The grace of a preemption is over."""
         taken = [w for w in self.group.workers if w.rank in self._preemption.ranks and not w.over]
         for worker in taken:
-            self.group.fail(worker, lost="was preempted", preempted=True)
+            self._fail(worker, lost="was preempted", preempted=True)
         if taken:  # a rank that has finished by itself is not missed
             self._end(GRACE_AFTER_DEATH)
 
@@ -241,7 +254,7 @@ class Attempt:
             self._hang.watch(self.group)  # while ranks were asked, the slow ones have reported after all
             return
         for worker in stuck:
-            self.group.fail(worker, lost=reason)
+            self._fail(worker, lost=reason)
         self._end(GRACE_AFTER_DEATH)
 
     # ---- what becomes of workers ------------------------------------------------------------------------------------
@@ -254,7 +267,8 @@ class Attempt:
         worker.gone = True
         if not worker.over:
             preempted = worker.rank in self._preemption.ranks
-            self._end(grace_after(self.group.fail(worker, exit=event.exit, preempted=preempted)))
+            failure = self._fail(worker, exit=event.exit, preempted=preempted)
+            self._end(self._preemption.left if preempted else grace_after(failure))
 
     def lost(self, event: on.HostLost) -> None:
         """A machine is gone with all its workers."""
@@ -266,9 +280,16 @@ class Attempt:
         for worker in there:
             worker.gone = True
         for worker in unfinished:
-            self.group.fail(worker, lost=f"was lost: {event.reason}")
+            self._fail(worker, lost=f"was lost: {event.reason}", preempted=worker.rank in self._preemption.ranks)
         if unfinished:
-            self._end(GRACE_AFTER_DEATH)
+            announced = all(worker.rank in self._preemption.ranks for worker in unfinished)
+            self._end(self._preemption.left if announced else GRACE_AFTER_DEATH)
+
+    def _fail(self, worker: Worker, **what: Any) -> Failure:
+        """A worker ends before it has finished; others may have what it was to store."""
+        failure = self.group.fail(worker, **what)
+        self._checkpoints.lost(self.group, worker)
+        return failure
 
     def asked_to_stop(self, event: on.StopAsked) -> None:
         """Stop at the next report, or now where that was said or nothing has been reported yet."""
@@ -281,7 +302,7 @@ class Attempt:
     def timer(self, kind: str, detail: str) -> None:
         """A timer of this attempt has come."""
         if kind == "grace":
-            self.kill()
+            self._kill_after_grace()
         elif kind == "start" and self.state is RunState.STARTING:
             phases = ", ".join(f"rank {rank}: {phase}" for rank, phase in self.group.phases().items())
             self._out.say(f"the worker group is not ready after {SLOW_START:.0f} s ({phases})", "warning")
@@ -309,6 +330,13 @@ class Attempt:
         if self.state is not RunState.ENDING:
             self.state = self._take_step(Step.ENDING)
         self._ending.kill(self.group)
+
+    def _kill_after_grace(self) -> None:
+        """End what is left of the group, but not while it stores a checkpoint that needs none of the lost ranks."""
+        storing = self.group.assembly.worth_waiting_for(w.rank for w in self.group.alive() if not w.over)
+        if self.stop is None and storing and self._ending.extend(self.group):
+            return
+        self.kill()
 
     def _end(self, grace: float) -> None:
         """Let the attempt end: who has finished may go, the rest is killed after ``grace`` seconds."""

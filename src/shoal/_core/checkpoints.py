@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from shoal._core import commands as do
+from shoal._core import events as on
 from shoal._core.group import Group, Worker
-from shoal._core.messages import Committed, Report, Store, Stored
+from shoal._core.messages import (
+    AskCheckpoints,
+    Committed,
+    Digests,
+    Kept,
+    KeptCheckpoint,
+    KeptList,
+    Report,
+    Store,
+    Stored,
+)
+from shoal._core.names import stored_elsewhere
 from shoal._core.outbox import Outbox
 from shoal._core.records import CheckpointCommitted, CheckpointDeleted, CheckpointLost
 from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, superfluous
+from shoal._core.validations import Validations
 
 HELD_SECONDS = 5.0  # how long a rank's files wait for the reports of lower ranks, which may have the same files
 
@@ -18,7 +31,9 @@ class Checkpoints:
     def __init__(self, policy: CheckpointPolicy, outbox: Outbox):
         self._policy = policy
         self._outbox = outbox
+        self.validations = Validations(outbox)
         self._committing: set[int] = set()
+        self._questions: list[tuple[Group, int, AskCheckpoints]] = []
 
     @property
     def settled(self) -> bool:
@@ -61,9 +76,54 @@ class Checkpoints:
         group.assembly.stored(worker.rank, message)
         self._advance(group)
 
+    def digests(self, group: Group, worker: Worker, message: Digests) -> None:
+        """Take the digests of files that a rank has stored without them."""
+        if group.assembly.digests(worker.rank, message):
+            return  # the checkpoint is still in the making
+        for checkpoint in self._outbox.history.checkpoints:
+            if checkpoint.n == message.n and checkpoint.attempt == group.attempt:
+                self._outbox.emit(do.AddDigests(name=checkpoint.name, files=tuple(message.files)))
+
+    def asked(self, group: Group, worker: Worker, message: AskCheckpoints) -> None:
+        """A rank asks which checkpoints are kept, once those that it has reported are settled."""
+        self._questions.append((group, worker.rank, message))
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer the questions that can be answered now."""
+        open_questions = []
+        for group, rank, question in self._questions:
+            if not self._settled(group, question):
+                open_questions.append((group, rank, question))
+                continue
+            kept = [
+                KeptCheckpoint(name=c.name, metrics=c.metrics, status=c.status)
+                for c in sorted(self._outbox.history.checkpoints, key=lambda c: c.n)
+            ]
+            self._outbox.tell(group.attempt, rank, KeptList(key=question.key, checkpoints=kept))
+        self._questions = open_questions
+
+    def _settled(self, group: Group, question: AskCheckpoints) -> bool:
+        if any(n <= question.n for n in self._committing) or not group.assembly.settled(question.n):
+            return False
+        checkpoints = self._outbox.history.checkpoints
+        return not (question.scored and any(c.n <= question.n and c.validation is not None for c in checkpoints))
+
+    def validated(self, event: on.Validated) -> None:
+        """Take what a validation has found."""
+        if self.validations.ended(event):
+            self._let_go()
+            self.answer()
+            self.validations.proceed()
+
     def closed(self, group: Group, worker: Worker) -> None:
         """A rank has finished and delivers no more."""
         group.assembly.close(worker.rank)
+        self._advance(group)
+
+    def lost(self, group: Group, worker: Worker) -> None:
+        """A rank is gone before it has finished."""
+        group.assembly.lose(worker.rank)
         self._advance(group)
 
     def held(self, group: Group, n: int) -> None:
@@ -86,9 +146,16 @@ class Checkpoints:
             if checkpoint.n == n:
                 for worker in group.alive():
                     self._outbox.tell(group.attempt, worker.rank, Committed(n=n, path=checkpoint.name))
-        for old in superfluous(history.checkpoints, self._policy):
+        self.validations.proceed()
+        self._let_go()
+        self.answer()
+
+    def _let_go(self) -> None:
+        """Remove the checkpoints that are no longer kept."""
+        for old in superfluous(self._outbox.history.checkpoints, self._policy):
             self._outbox.persist(CheckpointDeleted(n=old.n, name=old.name))
-            self._outbox.emit(do.DeleteCheckpoint(name=old.name))
+            if not stored_elsewhere(old.name):  # what the user's code has stored is the user's to remove
+                self._outbox.emit(do.DeleteCheckpoint(name=old.name))
 
     def abandon(self) -> None:
         """The storage is broken: nothing that is under way will be committed."""
@@ -96,6 +163,7 @@ class Checkpoints:
 
     def _advance(self, group: Group) -> None:
         if group.assembly.idle:
+            self.answer()
             return
         for given in group.assembly.assignments():
             self._outbox.tell(group.attempt, given.rank, Store(n=given.n, directory=given.staging, files=given.files))
@@ -109,6 +177,10 @@ class Checkpoints:
                     staging=whole.staging,
                     metrics=whole.metrics,
                     files=list(whole.files),
+                    validation=whole.validation,
                 )
             )
             self._outbox.emit(do.Commit(n=whole.n, staging=whole.staging, name=whole.name, files=whole.files))
+        for rank, n in group.assembly.safe():
+            self._outbox.tell(group.attempt, rank, Kept(n=n))
+        self.answer()

@@ -92,6 +92,13 @@ class Commit(Command, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...]
 
 
+class AddDigests(Command, frozen=True, kw_only=True):
+    """Complete the manifest of a visible checkpoint with digests of files that it has without."""
+
+    name: str
+    files: tuple[FileEntry, ...]
+
+
 class Inspect(Command, frozen=True, kw_only=True):
     """Look whether a committed checkpoint is sound, and answer with ``Inspected``. ``full`` reads every byte."""
 
@@ -100,15 +107,24 @@ class Inspect(Command, frozen=True, kw_only=True):
 
 
 class Discard(Command, frozen=True, kw_only=True):
-    """Remove what an attempt left in staging places."""
+    """Remove what an attempt has stored and not committed. ``keep`` are the names of committed checkpoints."""
 
     attempt: int
+    keep: tuple[str, ...] = ()
 
 
 class DeleteCheckpoint(Command, frozen=True, kw_only=True):
     """Remove a committed checkpoint that retention no longer keeps."""
 
     name: str
+
+
+class Validate(Command, frozen=True, kw_only=True):
+    """Score a committed checkpoint on workers of its own, and answer with ``Validated``."""
+
+    n: int
+    name: str
+    task: dict[str, Any]
 
 
 class SetTimer(Command, frozen=True, kw_only=True):

@@ -19,6 +19,9 @@ GRACE_AFTER_DEATH = 0.0
 GRACE_AFTER_STOP = 3.0
 # How far ahead of now, in seconds, the report lies at which all ranks stop: reports wait 0.05 s in a worker.
 STOP_LEAD = 0.15
+# How long survivors may take to store a checkpoint that needs none of the lost ranks, and how often that is looked at.
+STORE_LIMIT = 60.0
+STORE_LOOK = 0.05
 
 
 class Ending:
@@ -27,6 +30,7 @@ class Ending:
     def __init__(self, outbox: Outbox):
         self._outbox = outbox
         self._until = math.inf
+        self._extended_since = math.inf
 
     def ask(self, group: Group) -> None:
         """Have all ranks stop at one report, so that none waits in a collective for another that has left."""
@@ -39,6 +43,15 @@ class Ending:
         if self._outbox.now + seconds < self._until:
             self._until = self._outbox.now + seconds
             self._outbox.emit(do.SetTimer(name=f"grace:{group.attempt}", at=self._until))
+
+    def extend(self, group: Group) -> bool:
+        """Look again in a moment whether survivors have stored their checkpoint; false when that took too long."""
+        self._extended_since = min(self._extended_since, self._outbox.now)
+        if self._outbox.now - self._extended_since > STORE_LIMIT:
+            return False
+        self._until = math.inf
+        self.grace(group, STORE_LOOK)
+        return True
 
     def wave_off(self, group: Group) -> None:
         """Let the workers go that have finished; until now others might have needed them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from shoal._core.messages import ExitInfo, FromWorker
@@ -85,6 +87,14 @@ class Inspected(Event, frozen=True, kw_only=True):
 
     n: int
     damage: str = ""
+
+
+class Validated(Event, frozen=True, kw_only=True):
+    """What the validation of the checkpoint of report ``n`` has found, or why it has found nothing."""
+
+    n: int
+    metrics: dict[str, Any] = {}
+    error: str = ""
 
 
 class StorageFailed(Event, frozen=True, kw_only=True):

@@ -52,11 +52,11 @@ class Worker:
 class Group:
     """All workers of one attempt, which began from the checkpoint of report ``start``."""
 
-    def __init__(self, attempt: int, placements: Iterable[Placement], start: int):
+    def __init__(self, attempt: int, placements: Iterable[Placement], start: int, renames: bool = True):
         self.attempt = attempt
         self.start = start
         self.workers = [Worker(placement) for placement in placements]
-        self.assembly = Assembly(attempt, len(self.workers), start)
+        self.assembly = Assembly(attempt, len(self.workers), start, renames)
         self.failures: list[Failure] = []
         self._gatherings: dict[str, dict[int, bytes]] = {}
 

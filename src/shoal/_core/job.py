@@ -25,11 +25,13 @@ class Job:
     framework: Framework
     request: GroupRequest
     name: str
-    storage_path: str | None
+    storage_path: Any = None
+    storage_filesystem: Any = None
     resume: bool | str = False
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     checkpoint: CheckpointPolicy = field(default_factory=CheckpointPolicy)
-    start_checkpoint: str | None = None
+    start_checkpoint: Any = None
+    validation: Any = None
     room_wait: float = 5.0
     resize_interval: float = 60.0
     callbacks: Sequence[Callback] = ()

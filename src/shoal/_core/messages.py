@@ -97,21 +97,37 @@ class Offer(Message, frozen=True, kw_only=True):
 
 
 class Report(Message, frozen=True, kw_only=True):
-    """The ``n``-th report of this rank. ``files`` is ``None`` without a checkpoint."""
+    """The ``n``-th report of this rank. ``files`` is ``None`` without a checkpoint.
+
+    ``replicated`` says whether each rank has the whole checkpoint; ``validation`` how it is to be scored, if it is.
+    """
 
     n: int
     metrics: dict[str, Any]
     at: float
     files: list[FileEntry] | None = None
     name: str | None = None
+    replicated: bool | None = None
+    validation: dict[str, Any] | None = None
 
 
 class Stored(Message, frozen=True, kw_only=True):
-    """This rank's part of the checkpoint of report ``n`` is whole in the staging place; or why it never will be."""
+    """This rank's part of the checkpoint of report ``n`` is whole in the staging place; or why it never will be.
+
+    ``place`` is where the user's own code has stored it, a path or a URL.
+    """
 
     n: int
     files: list[FileEntry]
     error: str = ""
+    place: str = ""
+
+
+class Digests(Message, frozen=True, kw_only=True):
+    """The digests of files of report ``n`` that were stored without them, so that nobody had to wait for these."""
+
+    n: int
+    files: list[FileEntry]
 
 
 class Finished(Message, frozen=True, kw_only=True):
@@ -153,12 +169,33 @@ class Calls(Message, frozen=True, kw_only=True):
     count: int
 
 
+class AskCheckpoints(Message, frozen=True, kw_only=True):
+    """Which checkpoints are kept? To be answered when those up to report ``n`` are committed (and ``scored``)."""
+
+    key: str
+    n: int
+    scored: bool = False
+
+
 class Alive(Message, frozen=True, kw_only=True):
     """Sent when there was nothing else to say for a while."""
 
 
 FromWorker = (
-    WorkerHello | Ready | Offer | Report | Stored | Finished | Failed | Left | Stacks | Preempted | Calls | Alive
+    WorkerHello
+    | Ready
+    | Offer
+    | Report
+    | Stored
+    | Digests
+    | Finished
+    | Failed
+    | Left
+    | Stacks
+    | Preempted
+    | Calls
+    | AskCheckpoints
+    | Alive
 )
 
 
@@ -206,6 +243,27 @@ class Store(Message, frozen=True, kw_only=True):
     files: list[str]
 
 
+class Kept(Message, frozen=True, kw_only=True):
+    """The rank's part of report ``n`` is not lost any more, whoever dies; if it was the last, the checkpoint is not."""
+
+    n: int
+
+
+class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed checkpoint as a worker is told of it."""
+
+    name: str
+    metrics: dict[str, Any]
+    status: str
+
+
+class KeptList(Message, frozen=True, kw_only=True):
+    """The kept checkpoints, the oldest first: the answer to ``AskCheckpoints``."""
+
+    key: str
+    checkpoints: list[KeptCheckpoint]
+
+
 class Committed(Message, frozen=True, kw_only=True):
     """The checkpoint of report ``n`` is whole and visible at ``path``."""
 
@@ -239,7 +297,9 @@ class DumpStacks(Message, frozen=True, kw_only=True):
     """Answer with ``Stacks``."""
 
 
-ToWorker = Setup | Gathered | Store | Committed | StopAt | AskCalls | PreemptAt | Farewell | DumpStacks
+ToWorker = (
+    Setup | Gathered | Store | Kept | KeptList | Committed | StopAt | AskCalls | PreemptAt | Farewell | DumpStacks
+)
 
 
 # ---- from a host ----------------------------------------------------------------------------------------------------

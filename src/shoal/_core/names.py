@@ -31,5 +31,10 @@ def directory_name(name: str) -> str:
     return f"{_cut(clean, LIMIT - 9)}-{digest}"
 
 
+def stored_elsewhere(checkpoint: str) -> bool:
+    """Whether a checkpoint's name is the path or URL of a place that somebody else than shoal chose."""
+    return "/" in checkpoint
+
+
 def _cut(text: str, limit: int) -> str:
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")

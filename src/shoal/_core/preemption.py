@@ -45,6 +45,16 @@ class Preemption:
             if not self._waiting:
                 self.agree(group)
 
+    @property
+    def left(self) -> float:
+        """How long survivors may go on, in seconds, when those that were announced to go are gone.
+
+        Until the deadline where the function asks for preemptions, since then it saves and returns by itself.
+        """
+        if not any(self._calls.values()):
+            return 0.0
+        return max(0.0, self._deadline_ms / 1000 - self._outbox.now - self._outbox.wall_offset)
+
     def agree(self, group: Group) -> None:
         """Tell all ranks from which call on the answer is given."""
         self._waiting.clear()

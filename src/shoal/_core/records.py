@@ -47,7 +47,7 @@ class AttemptEnded(Record, frozen=True, kw_only=True):
 
 
 class CheckpointCommitted(Record, frozen=True, kw_only=True):
-    """A checkpoint is whole in its staging place and becomes visible now."""
+    """A checkpoint is whole in its staging place and becomes visible. ``validation`` says how it is to be scored."""
 
     n: int
     attempt: int
@@ -55,6 +55,15 @@ class CheckpointCommitted(Record, frozen=True, kw_only=True):
     staging: str
     metrics: dict[str, Any]
     files: list[FileEntry]
+    validation: dict[str, Any] | None = None
+
+
+class CheckpointValidated(Record, frozen=True, kw_only=True):
+    """A checkpoint was scored, or could not be: ``metrics`` join its own."""
+
+    n: int
+    metrics: dict[str, Any] = {}
+    error: str = ""
 
 
 class CheckpointLost(Record, frozen=True, kw_only=True):
@@ -80,7 +89,14 @@ class RunEnded(Record, frozen=True, kw_only=True):
 
 
 AnyRecord = (
-    DriverStarted | AttemptStarted | AttemptEnded | CheckpointCommitted | CheckpointLost | CheckpointDeleted | RunEnded
+    DriverStarted
+    | AttemptStarted
+    | AttemptEnded
+    | CheckpointCommitted
+    | CheckpointValidated
+    | CheckpointLost
+    | CheckpointDeleted
+    | RunEnded
 )
 
 
@@ -136,9 +152,17 @@ class History(msgspec.Struct, kw_only=True):
                 self.checkpoints = [c for c in self.checkpoints if c.n != record.n and c.name != record.name]
                 self.checkpoints.append(
                     CommittedCheckpoint(
-                        n=record.n, name=record.name, metrics=record.metrics, staging=record.staging, files=record.files
+                        n=record.n,
+                        name=record.name,
+                        attempt=record.attempt,
+                        metrics=record.metrics,
+                        staging=record.staging,
+                        files=record.files,
+                        validation=record.validation,
                     )
                 )
+            case CheckpointValidated():
+                self.checkpoints = [c.validated(record.metrics) if c.n == record.n else c for c in self.checkpoints]
             case CheckpointDeleted() | CheckpointLost():
                 if isinstance(record, CheckpointDeleted):
                     self.deleted.add(record.name)

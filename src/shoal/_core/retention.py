@@ -20,16 +20,31 @@ class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that is whole: its report, its directory's name, rank 0's metrics of that report.
+    """A checkpoint that is whole: its report, its attempt, its directory's name, rank 0's metrics of that report.
 
-    ``staging`` and ``files`` are what its commit was about to do, for a driver that finds it half done.
+    ``staging`` and ``files`` are what its commit was about to do, for a driver that finds it half done. ``validation``
+    says how it is to be scored as long as it is not; ``scored`` whether it was.
     """
 
     n: int
     name: str
+    attempt: int = 0
     metrics: dict[str, Any]
     staging: str = ""
     files: list[FileEntry] = []
+    validation: dict[str, Any] | None = None
+    scored: bool = False
+
+    def validated(self, metrics: Mapping[str, Any]) -> CommittedCheckpoint:
+        """Return it with the metrics that its validation has found."""
+        return msgspec.structs.replace(self, metrics={**self.metrics, **metrics}, validation=None, scored=True)
+
+    @property
+    def status(self) -> str:
+        """How far it has come, for people."""
+        if self.validation is not None:
+            return "PENDING_VALIDATION"
+        return "VALIDATED" if self.scored else "COMMITTED"
 
 
 def lookup(metrics: Mapping[str, Any], key: str) -> Any:
@@ -62,9 +77,9 @@ def ranked(checkpoints: Sequence[CommittedCheckpoint], policy: CheckpointPolicy)
 
 
 def superfluous(checkpoints: Sequence[CommittedCheckpoint], policy: CheckpointPolicy) -> list[CommittedCheckpoint]:
-    """Return what may be deleted. The newest is never among it, since a restart begins there."""
+    """Return what may be deleted: never the newest, since a restart begins there, nor what is still to be scored."""
     if policy.num_to_keep is None or not checkpoints:
         return []
     keep = {c.n for c in ranked(checkpoints, policy)[: policy.num_to_keep]}
     keep.add(max(c.n for c in checkpoints))
-    return [c for c in checkpoints if c.n not in keep]
+    return [c for c in checkpoints if c.n not in keep and c.validation is None]

@@ -11,8 +11,9 @@ from shoal._core import events as on
 from shoal._core.attempt import Attempt
 from shoal._core.checkpoints import Checkpoints
 from shoal._core.failure import Failure
-from shoal._core.group import Group
+from shoal._core.group import Group, Phase
 from shoal._core.messages import Alive, Report
+from shoal._core.names import stored_elsewhere
 from shoal._core.outbox import Outbox
 from shoal._core.records import AttemptEnded, AttemptStarted, History, RunEnded
 from shoal._core.room import Room
@@ -58,6 +59,7 @@ class Run:
             on.HostLost: self._lost,
             on.CommitDone: self._commit_done,
             on.Inspected: self._inspected,
+            on.Validated: self._checkpoints.validated,
             on.StorageFailed: self._storage_failed,
             on.StopAsked: self._stop_asked,
             on.TimerFired: self._timer,
@@ -81,15 +83,21 @@ class Run:
         if not (isinstance(event, on.Heard) and isinstance(event.message, (Report, Alive))):
             self._story.append(f"{now:.3f} {self.state} {_brief(event)}")
         self._handlers[type(event)](event)
-        if self._live is not None and self._live.over:
+        if self._live is not None and self._live.over and not self._only_scores_are_missing(self._live):
             self._conclude(self._live)
         return self._out.take()
+
+    def _only_scores_are_missing(self, attempt: Attempt) -> bool:
+        """Whether the function has finished on every rank, and checkpoints are still being scored."""
+        done = attempt.group.every(Phase.FINISHED) and not (self._stop or self._broken_storage or attempt.informed)
+        return done and not self._checkpoints.validations.idle
 
     # ---- the life of the run ----------------------------------------------------------------------------------------
 
     def _begin(self, event: on.Begin) -> None:
         self._out.wall_offset = event.wall - self._out.now
         self._out.persist(event.driver)
+        self._checkpoints.validations.proceed()
         self._ask_for_room()
         self._notify()
 
@@ -131,7 +139,7 @@ class Run:
         if self.attempt is None and number > 1:
             self._finish_what_the_last_driver_began(number - 1)
         latest = self._checkpoints.latest
-        group = Group(number, place(self._slots), latest.n if latest else 0)
+        group = Group(number, place(self._slots), latest.n if latest else 0, self.spec.renames)
         hosts = [worker.placement.hostname for worker in group.workers]
         self._out.persist(AttemptStarted(attempt=number, world_size=len(hosts), hosts=hosts, checkpoint=group.start))
         self._earlier_row = self.last_row
@@ -141,9 +149,12 @@ class Run:
 
     def _finish_what_the_last_driver_began(self, attempt: int) -> None:
         """Remove what it had to remove: it may have died between the journal and the deed."""
-        self._out.emit(do.Discard(attempt=attempt))
-        for name in sorted(self.history.deleted):
+        self._discard(attempt)
+        for name in sorted(name for name in self.history.deleted if not stored_elsewhere(name)):
             self._out.emit(do.DeleteCheckpoint(name=name))
+
+    def _discard(self, attempt: int) -> None:
+        self._out.emit(do.Discard(attempt=attempt, keep=tuple(c.name for c in self.history.checkpoints)))
 
     def _conclude(self, attempt: Attempt) -> None:
         """Every worker is gone: decide what follows."""
@@ -157,7 +168,7 @@ class Run:
             informed=attempt.informed,
             broken_storage=self._broken_storage,
         )
-        self._out.emit(do.Discard(attempt=group.attempt))
+        self._discard(group.attempt)
         self._out.persist(
             AttemptEnded(
                 attempt=group.attempt,

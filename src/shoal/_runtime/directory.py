@@ -3,27 +3,103 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shoal._core.errors import RunExists, StorageError
 from shoal._core.names import directory_name
+from shoal._runtime.lease import Lease, LocalLease
+from shoal._runtime.mirror import Mirror, fetch_records
+from shoal._runtime.remote_lease import RemoteLease
+from shoal._runtime.remote_storage import RelayedStorage, RemoteStorage
+from shoal._runtime.storage import LocalStorage, Storage
+from shoal._worker.remote import Remote, locate
+
+FIRST_CONTACT = 20.0  # seconds after which storage that has never answered is said not to, before anything is started
 
 
-def default_storage_path() -> Path:
+@dataclass(frozen=True)
+class Home:
+    """Where a run is kept, and where on this machine its driver writes.
+
+    Attributes
+    ----------
+    kept : Path or Remote
+        The directory of the run, as people know it.
+    work : Path
+        The same on a disk, or a directory of this machine whose files are copied to where the run is kept.
+    lease : Lease
+        The right to drive the run.
+    checkpoints : Storage
+        Its checkpoints.
+    resumed : bool
+        Whether the run was there already and is gone on with.
+    mirror : Mirror or None
+        What copies the files, where they have to be.
+    """
+
+    kept: Path | Remote
+    work: Path
+    lease: Lease
+    checkpoints: Storage
+    resumed: bool
+    mirror: Mirror | None = None
+
+    @property
+    def storage(self) -> Remote | None:
+        """Where workers store and read checkpoints by themselves; ``None`` where they do so in ``work``."""
+        return reached_by_workers(self.kept)
+
+
+def default_storage_path() -> str:
     """Return where runs are kept when nobody says: ``$SHOAL_STORAGE_PATH`` or ``~/shoal_results``."""
-    return Path(os.environ.get("SHOAL_STORAGE_PATH") or "~/shoal_results").expanduser()
+    return os.environ.get("SHOAL_STORAGE_PATH") or "~/shoal_results"
 
 
-def place_of(storage_path: str | None, name: str) -> Path:
+def place_of(storage_path: Any, name: str, filesystem: Any = None) -> Path | Remote:
     """Return where the run of this name lies, whether there is one or not."""
-    parent = Path(storage_path).expanduser().absolute() if storage_path else default_storage_path().absolute()
-    return parent / directory_name(name)
+    return locate(storage_path or default_storage_path(), filesystem) / directory_name(name)
 
 
-def create_or_resume(storage_path: str | None, name: str, resume: bool | str) -> tuple[Path, bool]:
-    """Return the directory of a run, and whether it was there already and is gone on with.
+def reached_by_workers(place: Path | Remote) -> Remote | None:
+    """Return the storage that workers store to and read from by themselves, if there is one."""
+    return None if isinstance(place, Path) or place.of_this_process else place
+
+
+def has_run(place: Path | Remote) -> bool:
+    """Whether a run lies there."""
+    return (place / "run.json").exists()
+
+
+@contextmanager
+def records_of(place: Path | Remote) -> Iterator[Path]:
+    """Yield a directory of this machine with what a run has written down, to read from.
+
+    Raises
+    ------
+    StorageError
+        If there is no run, or it cannot be read.
+    """
+    if isinstance(place, Path):
+        if not has_run(place):
+            raise StorageError(f"there is no run at {place}: it has no run.json")
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="shoal-records-") as scratch:
+        with storage_errors(place):
+            fetch_records(place, Path(scratch))
+        if not has_run(Path(scratch)):
+            raise StorageError(f"there is no run at {place}: it has no run.json")
+        yield Path(scratch)
+
+
+@contextmanager
+def opened(place: Path | Remote, name: str, resume: bool | str) -> Iterator[Home]:
+    """Make the directory of a run, or take the run over that is there.
 
     Parameters
     ----------
@@ -33,20 +109,59 @@ def create_or_resume(storage_path: str | None, name: str, resume: bool | str) ->
     Raises
     ------
     RunExists
-        If a run of this name is there already, and is not to be resumed.
+        If a run of this name is there already and is not to be resumed, or another driver drives it.
     StorageError
         If there is none to resume, or the place cannot be written to.
     """
-    path = place_of(storage_path, name)
-    there = (path / "run.json").exists()
-    if there and resume:
-        return path, True
-    if resume is True:
-        raise StorageError(f"there is no run named {name!r} in {path.parent} to resume; resume='auto' starts a new one")
-    return _create(path, name), False
+    with storage_errors(place):
+        there = has_run(_impatient(place))
+    if there and not resume:
+        raise _exists(place, name)
+    if not there and resume is True:
+        raise StorageError(f"there is no run named {name!r} at {place} to resume; resume='auto' starts a new one")
+    with _opened_here(place, name, there) if isinstance(place, Path) else _opened_there(place, there) as home:
+        try:
+            yield home
+        finally:
+            home.lease.release()
 
 
-def _create(path: Path, name: str) -> Path:
+@contextmanager
+def _opened_here(path: Path, name: str, there: bool) -> Iterator[Home]:
+    if not there:
+        _create(path, name)
+    with storage_errors(path):
+        lease = LocalLease(path)
+    yield Home(path, path, lease, LocalStorage(path / "checkpoints"), there)
+
+
+@contextmanager
+def _opened_there(place: Remote, there: bool) -> Iterator[Home]:
+    with tempfile.TemporaryDirectory(prefix="shoal-run-", ignore_cleanup_errors=True) as scratch:
+        work = Path(scratch)
+        with storage_errors(place):
+            lease = RemoteLease(_impatient(place))
+            lease.patient(place)
+            if has_run(place) is not there:  # somebody was quicker, and is done already
+                lease.release()
+                raise _exists(place, place.name)
+            if there:
+                fetch_records(place, work, logs=True)
+        for folder in ("logs", "checkpoints"):
+            (work / folder).mkdir(exist_ok=True)
+        root = place / "checkpoints"
+        storage = RelayedStorage(work / "checkpoints", root) if place.of_this_process else RemoteStorage(root)
+        yield Home(place, work, lease, storage, there, Mirror(work, place, lease.number))
+
+
+def _impatient(place: Any) -> Any:
+    """Return the same place, given up sooner: what has never answered is more likely mistyped than overloaded."""
+    if isinstance(place, Path):
+        return place
+    return Remote(place.filesystem, place.path, min(FIRST_CONTACT, place.patient_for))
+
+
+def _create(path: Path, name: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir()
@@ -57,25 +172,29 @@ def _create(path: Path, name: str) -> Path:
             raise StorageError(
                 f"storage_path={str(path.parent)!r}: {error.filename} is a file, not a directory"
             ) from error
-        raise RunExists(
-            f"there is a run named {name!r} in {path.parent} already, and it is not overwritten. To go on with it, use "
-            f"RunConfig(resume='auto'); else give this one another name, or leave name out to get a new one each time"
-        ) from error
+        raise _exists(path, name) from error
     except OSError as error:
         raise _cannot_be_kept(path, error) from error
-    return path
+
+
+def _exists(place: Path | Remote, name: str) -> RunExists:
+    return RunExists(
+        f"there is a run named {name!r} at {place} already, and it is not overwritten. To go on with it, use "
+        f"RunConfig(resume='auto'); else give this one another name, or leave name out to get a new one each time"
+    )
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Say of an ``OSError`` that it is the run's directory which cannot be written to."""
+def storage_errors(place: Path | Remote) -> Iterator[None]:
+    """Say of an ``OSError`` that it is the run's directory which cannot be read or written to."""
     try:
         yield
     except OSError as error:
-        raise _cannot_be_kept(path, error) from error
+        raise _cannot_be_kept(place, error) from error
 
 
-def _cannot_be_kept(path: Path, error: OSError) -> StorageError:
+def _cannot_be_kept(place: Path | Remote, error: OSError) -> StorageError:
+    parent = place.parent if isinstance(place, Path) else place
     return StorageError(
-        f"the run cannot be kept in {path.parent}: {error.strerror}. Choose another RunConfig(storage_path=...)"
+        f"the run cannot be kept in {parent}: {error.strerror or error}. Choose another RunConfig(storage_path=...)"
     )

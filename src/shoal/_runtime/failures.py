@@ -40,7 +40,7 @@ def tell(end: do.Finish, files: RunFiles, name: str) -> str:
     lines += ["", *_consequences(others)]
     log = files.logs.path(root.rank)
     lines.append(f"Run {name!r}, attempt {root.attempt}, after report {root.report}: {end.reason}.")
-    lines.append(f"Log of rank {root.rank}: {log}" if log.exists() else f"Run directory: {files.path}")
+    lines.append(f"Log of rank {root.rank}: {files.kept(log)}" if log.exists() else f"Run directory: {files.path}")
     return "\n".join(lines)
 
 

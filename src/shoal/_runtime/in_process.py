@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 
@@ -22,16 +21,19 @@ from shoal._core.errors import WorkerGroupError
 from shoal._core.job import Job
 from shoal._core.messages import Boot, Endpoint
 from shoal._core.states import RunState
+from shoal._runtime.directory import place_of, reached_by_workers
 from shoal._runtime.failures import failed
 from shoal._runtime.preparation import Outcome, conclude, prepared, task_of
 from shoal._runtime.supervisor import Supervisor
 from shoal._worker.main import EndHere, main_here
+from shoal._worker.remote import Remote
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     """What rank 0 tells the others: where the supervisor listens, and of which run; or why there is none."""
 
     run_id: str = ""
+    name: str = ""
     endpoint: Endpoint | None = None
     error: str = ""
 
@@ -45,7 +47,7 @@ def drive(job: Job, engine: InProcessEngine) -> Outcome:
 
 
 def _lead(job: Job, engine: InProcessEngine, supervisor: Supervisor) -> Outcome:
-    invitation = Invitation(run_id=supervisor.run_id, endpoint=supervisor.endpoint)
+    invitation = Invitation(run_id=supervisor.run_id, name=job.name, endpoint=supervisor.endpoint)
     engine.share(msgspec.json.encode(invitation))
     over = threading.Event()
     ends: list[do.Finish] = []
@@ -58,7 +60,7 @@ def _lead(job: Job, engine: InProcessEngine, supervisor: Supervisor) -> Outcome:
 
     thread = threading.Thread(target=supervise, name="shoal-supervisor", daemon=True)
     thread.start()
-    here = _work(job, invitation, engine, over)
+    here = _work(job, invitation, engine, over, supervisor.files.storage)
     thread.join()
     if not ends:
         raise WorkerGroupError(
@@ -74,18 +76,21 @@ def _join(job: Job, engine: InProcessEngine) -> Outcome:
     invitation = msgspec.json.decode(engine.share(b""), type=Invitation)
     if invitation.error:
         raise WorkerGroupError(f"rank 0 did not start the run: {invitation.error}")
-    here = _work(job, invitation, engine, threading.Event())
+    place = place_of(job.storage_path, invitation.name, job.storage_filesystem)
+    here = _work(job, invitation, engine, threading.Event(), reached_by_workers(place))
     if here.error is not None:
         raise WorkerGroupError(
             f"rank {engine.rank} raised {type(here.error).__name__}: {here.error}",
             worker_failures={engine.rank: here.error},
-            path=here.run_path,
+            path=str(place),
         ) from here.error
     state = RunState.STOPPED if here.stopped else RunState.FINISHED
-    return Outcome(path=Path(here.run_path), state=state, reason="", metrics=here.metrics, value=here.value)
+    return Outcome(path=place, state=state, reason="", metrics=here.metrics, value=here.value)
 
 
-def _work(job: Job, invitation: Invitation, engine: InProcessEngine, over: threading.Event) -> EndHere:
+def _work(
+    job: Job, invitation: Invitation, engine: InProcessEngine, over: threading.Event, storage: Remote | None
+) -> EndHere:
     if invitation.endpoint is None:
         raise AssertionError("an invitation without an endpoint has an error")
     os.environ["SHOAL_HOST_ADDRESS"] = engine.address
@@ -93,7 +98,7 @@ def _work(job: Job, invitation: Invitation, engine: InProcessEngine, over: threa
         boot = Boot(
             endpoint=invitation.endpoint, run_id=invitation.run_id, attempt=1, rank=engine.rank, scratch=scratch
         )
-        return main_here(boot, task_of(job), over)
+        return main_here(boot, task_of(job, storage), over)
 
 
 @contextmanager

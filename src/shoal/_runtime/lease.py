@@ -11,18 +11,32 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
 from shoal._core.errors import RunExists
 from shoal._runtime.files import write_json
 
+
+class Lease(Protocol):
+    """The right to drive a run, which lasts as long as its heart beats."""
+
+    interval: float  # seconds between two beats
+
+    def beat(self) -> None:
+        """Show that this driver lives; raise ``OSError`` where that cannot be shown, or another one has taken over."""
+
+    def release(self) -> None:
+        """Give the right up."""
+
+
 BEAT = 2.0  # seconds between two heartbeats
 STALE = 15.0  # seconds without one after which the driver counts as dead, where it cannot be looked at
 
 
-class Lease:
-    """The right to drive the run in a directory.
+class LocalLease:
+    """The right to drive the run in a directory of this machine, or of a disk that machines share.
 
     Raises
     ------
@@ -30,36 +44,44 @@ class Lease:
         If another driver holds it and lives.
     """
 
+    interval = BEAT
+
     def __init__(self, directory: Path):
         self._path = directory / "lease.json"
         self._token = secrets.token_hex(8)
         with _alone(directory / ".lease.lock"):
             holder = _read(self._path)
-            if holder and _alive(holder):
-                raise RunExists(
-                    f"the run in {directory} is being driven by process {holder['pid']} on {holder['host']}. Stop that "
-                    "one first, or choose another name"
-                )
+            if holder and alive(holder):
+                raise taken(str(directory), holder)
             self.beat()
 
     def beat(self) -> None:
         """Show that this driver lives."""
-        process = psutil.Process()
-        write_json(
-            self._path,
-            {
-                "token": self._token,
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "began": process.create_time(),
-                "beat": time.time(),
-            },
-        )
+        write_json(self._path, holder_now(self._token))
 
     def release(self) -> None:
         """Give the right up."""
         if (_read(self._path) or {}).get("token") == self._token:
             self._path.unlink(missing_ok=True)
+
+
+def holder_now(token: str) -> dict[str, object]:
+    """Return what a lease says of the driver that holds it: this process, living now."""
+    return {
+        "token": token,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "began": psutil.Process().create_time(),
+        "beat": time.time(),
+    }
+
+
+def taken(place: str, holder: dict[str, object]) -> RunExists:
+    """Return the error for a run that another driver drives."""
+    return RunExists(
+        f"the run in {place} is being driven by process {holder['pid']} on {holder['host']}. Stop that one first, or "
+        "choose another name"
+    )
 
 
 @contextmanager
@@ -77,7 +99,7 @@ def _read(path: Path) -> dict[str, object] | None:
         return None
 
 
-def _alive(holder: dict[str, object]) -> bool:
+def alive(holder: dict[str, object]) -> bool:
     """On this machine the process itself is looked at; elsewhere its last heartbeat."""
     if holder.get("host") == socket.gethostname():
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import cloudpickle
 import msgspec
 
 from shoal._core import commands as do
+from shoal._core import events as on
 from shoal._core.contracts import Engine
 from shoal._core.failure import Failure
 from shoal._core.job import Job
@@ -23,23 +25,25 @@ from shoal._core.run import Run
 from shoal._core.scaling import oversubscribed
 from shoal._core.spec import RunSpec
 from shoal._core.states import RunState
-from shoal._runtime import directory
+from shoal._runtime import context, directory
 from shoal._runtime.channel import Channel
+from shoal._runtime.directory import Home
 from shoal._runtime.display import Display, make_display
-from shoal._runtime.lease import Lease
 from shoal._runtime.pickling import PickledTask, pickled_task
 from shoal._runtime.resume import Earlier, changes, read_earlier
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.supervisor import Parts, Supervisor
+from shoal._runtime.validation import Validator
 from shoal._version import __version__
-from shoal._worker.main import Task
+from shoal._worker.remote import Remote
+from shoal._worker.session import Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a run ended, for the trainer to make a result of."""
 
-    path: Path
+    path: Path | Remote
     state: RunState
     reason: str
     metrics: dict[str, Any]
@@ -47,28 +51,26 @@ class Outcome:
     value: Any = None
 
 
-def task_of(job: Job) -> Task:
-    """Return what a worker has to do."""
-    return Task(job.function, job.takes_config, job.config, job.framework)
+def task_of(job: Job, storage: Remote | None = None) -> Task:
+    """Return what a worker has to do. ``storage`` is the run's directory where workers write to it by themselves."""
+    return Task(job.function, job.takes_config, job.config, job.framework, storage, job.start_checkpoint)
 
 
 @contextmanager
 def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
     """Check the job, make its directory or take it over, listen, and yield the supervisor that will drive it."""
-    # A worker in this very process gets the objects themselves, so they need not be picklable.
-    task = PickledTask(b"") if engine.in_process else pickled_task(task_of(job))
     engine.check(job.request)
-    path, resumed = directory.create_or_resume(job.storage_path, job.name, job.resume)
-    with directory.storage_errors(path):
-        lease = Lease(path)
-    try:
-        earlier = read_earlier(path) if resumed else Earlier()
+    place = directory.place_of(job.storage_path, job.name, job.storage_filesystem)
+    # A worker in this very process gets the objects themselves, so they need not be picklable.
+    task = PickledTask(b"") if engine.in_process else pickled_task(task_of(job, directory.reached_by_workers(place)))
+    with directory.opened(place, job.name, job.resume) as home:
+        earlier = read_earlier(home.work) if home.resumed else Earlier()
         display = make_display(job.verbose, job.show_ranks)
         changed = changes(earlier, job.asked, printable(job.config))
         _say_before(display, job, engine, changed)
-        with directory.storage_errors(path):
-            files = RunFiles(path, job.metadata, lease)
-        if not resumed:
+        with directory.storage_errors(place):
+            files = RunFiles(home, job.metadata)
+        if not home.resumed:
             files.describe(job.asked, printable(job.config))
         channel = Channel(engine.listen_on)
         try:
@@ -80,21 +82,37 @@ def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
                 channel=channel,
                 files=files,
                 display=display,
+                validator=validator(job, engine),
                 driver=DriverStarted(host=socket.gethostname(), pid=os.getpid(), version=__version__, changes=changed),
             )
-            yield Supervisor(Run(_spec(job), earlier.history, earlier.last_row), parts)
+            yield Supervisor(Run(_spec(job, home), earlier.history, earlier.last_row), parts)
         finally:
             channel.close()
-    finally:
-        lease.release()
 
 
-def _spec(job: Job) -> RunSpec:
+def validator(job: Job, engine: Engine) -> Validator | None:
+    """Return what scores the checkpoints of a job, with workers of the same engine."""
+    if job.validation is None:
+        return None
+
+    def score(task: Job, begun: Callable[[Callable[[on.Event], None]], None]) -> do.Finish:
+        machines = context.engine_for(False) if engine.in_process else engine
+        with prepared(task, machines) as supervisor:
+            begun(supervisor.post)
+            end = supervisor.run()
+            conclude(task, supervisor, end)
+        return end
+
+    return Validator(job.validation, score)
+
+
+def _spec(job: Job, home: Home) -> RunSpec:
     return RunSpec(
         request=job.request,
         failure=job.failure,
         checkpoint=job.checkpoint,
-        start_checkpoint=job.start_checkpoint,
+        start_checkpoint=str(job.start_checkpoint) if job.start_checkpoint else None,
+        renames=home.checkpoints.renames,
         room_wait=job.room_wait,
         resize_interval=job.resize_interval,
     )
@@ -119,7 +137,10 @@ def conclude(job: Job, supervisor: Supervisor, end: do.Finish) -> Outcome:
     }
     if end.failures:
         result["failures"] = [msgspec.to_builtins(_readable(failure)) for failure in end.failures]
+    intact = not files.broken
     files.conclude(result)
+    if files.broken and intact:
+        warnings.warn(f"the run has ended, but {files.broken}", RuntimeWarning, stacklevel=2)
     return Outcome(
         path=files.path,
         state=end.state,

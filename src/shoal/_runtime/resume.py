@@ -10,7 +10,9 @@ from typing import Any
 from shoal._core import jsonl
 from shoal._core.records import History
 from shoal._core.states import RunState
+from shoal._runtime.directory import has_run, records_of
 from shoal._runtime.journal import read_history
+from shoal._worker.remote import Remote
 
 # What differs from start to start without a person having changed anything.
 PASSING = frozenset({"started_at", "format", "name"})
@@ -34,9 +36,12 @@ def read_earlier(path: Path) -> Earlier:
     return Earlier(history, rows[-1] if rows else {}, asked or {}, config)
 
 
-def finished(path: Path) -> bool:
-    """Whether the run in a directory ran to its end, so that there is nothing to go on with."""
-    ended = read_history(path / "journal.jsonl").ended
+def finished(place: Path | Remote) -> bool:
+    """Whether there is a run at a place that ran to its end, so that there is nothing to go on with."""
+    if not has_run(place):
+        return False
+    with records_of(place) as records:
+        ended = read_history(records / "journal.jsonl").ended
     return ended is not None and ended.state == RunState.FINISHED
 
 

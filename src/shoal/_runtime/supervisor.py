@@ -36,14 +36,16 @@ from shoal._core.messages import (
 from shoal._core.records import DriverStarted
 from shoal._core.run import Run
 from shoal._core.scaling import fitting
-from shoal._runtime import lease
 from shoal._runtime.channel import Channel, HostPeer, Peer, WorkerPeer
+from shoal._runtime.checkpoint_deeds import CheckpointDeeds
 from shoal._runtime.display import Display
 from shoal._runtime.environment import worker_environment
 from shoal._runtime.pickling import PickledTask
 from shoal._runtime.rundir import RunFiles
+from shoal._runtime.validation import Validator
 
 FRAMES_A_TURN = 200
+REFRESH = 5.0  # seconds between two copies of metrics and logs to storage that is not a disk
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Parts:
     files: RunFiles
     display: Display
     driver: DriverStarted
+    validator: Validator | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Supervisor:
         self._files = parts.files
         self._callbacks: Sequence[Callback] = (parts.display, *parts.job.callbacks)
         self._inbox: deque[on.Event] = deque()
+        self._held: deque[do.Command] = deque()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -111,10 +115,7 @@ class Supervisor:
             do.Kill: self._kill,
             do.Persist: self._persist,
             do.WriteRow: self._write_row,
-            do.Commit: self._commit,
-            do.Inspect: self._inspect,
-            do.Discard: self._discard,
-            do.DeleteCheckpoint: self._delete_checkpoint,
+            **CheckpointDeeds(parts.files, parts.validator, self.post, self._committed).deeds,
             do.SetTimer: self._set_timer,
             do.KeepStacks: self._keep_stacks,
             do.Say: self._say,
@@ -145,6 +146,9 @@ class Supervisor:
     def post(self, event: on.Event) -> None:
         """Take an event from any thread or signal handler."""
         self._inbox.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed one belongs to a run that is over
             os.write(self._wake_write, b"x")
 
@@ -153,15 +157,20 @@ class Supervisor:
         poller = zmq.Poller()
         poller.register(self._channel.socket, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
+        self._files.background.wake = self._wake
         try:
             self._tell_callbacks("on_run_start", self._parts.job.name, str(self._files.path))
             self._beat()
+            self._refresh_mirror()
             self._handle(on.Begin(wall=time.time(), driver=self._parts.driver))
             while self._outcome is None:
                 self._turn(poller)
             self._tell_callbacks("on_run_end", self._outcome.state.value, self._outcome.reason)
             return self._outcome
         finally:
+            if self._parts.validator is not None:
+                self._parts.validator.close()
+            self._files.background.wake = lambda: None
             if self._lease is not None:
                 self._lease.release()
             self._parts.display.close()
@@ -178,6 +187,8 @@ class Supervisor:
                     os.read(self._wake_read, 4096)
             else:
                 more = True
+        self._files.background.follow_up()
+        self._do_held()
         # Before the messages: a worker that was there before its run may say hello as soon as there is room for it.
         while self._inbox:
             self._handle(self._inbox.popleft())
@@ -198,6 +209,23 @@ class Supervisor:
 
     def _handle(self, event: on.Event) -> None:
         for command in self._machine.handle(event, time.monotonic()):
+            if self._waits_for_nothing(command):
+                self._deeds[type(command)](command)
+            else:
+                self._held.append(command)
+        self._do_held()
+
+    def _waits_for_nothing(self, command: do.Command) -> bool:
+        """Whether a command may overtake those that wait until the journal is durable."""
+        if isinstance(command, do.Kill):
+            return not any(isinstance(held, do.StartWorkers) for held in self._held)
+        # Workers that are there already say hello at any time, and there has to be room for them by then.
+        return isinstance(command, do.Acquire) and self._parts.engine.in_process
+
+    def _do_held(self) -> None:
+        """Carry commands out in order, each only when all that was persisted before it is durable."""
+        while self._held and (self._files.durable or isinstance(self._held[0], do.Persist)):
+            command = self._held.popleft()
             self._deeds[type(command)](command)
 
     def _fire_timers(self) -> None:
@@ -211,6 +239,8 @@ class Supervisor:
                 self._check_silence(name.removeprefix("silence:"))
             elif name == "lease":
                 self._beat()
+            elif name == "mirror":
+                self._refresh_mirror()
             else:
                 self._handle(on.TimerFired(name=name))
 
@@ -239,8 +269,12 @@ class Supervisor:
                 self._channel.send(peer, Pulse())
 
     def _beat(self) -> None:
-        self._files.guard(self._files.lease.beat)
-        self._set_timer(do.SetTimer(name="lease", at=time.monotonic() + lease.BEAT))
+        self._files.beat()
+        self._set_timer(do.SetTimer(name="lease", at=time.monotonic() + self._files.lease.interval))
+
+    def _refresh_mirror(self) -> None:
+        self._files.refresh()
+        self._set_timer(do.SetTimer(name="mirror", at=time.monotonic() + REFRESH))
 
     def _expect_pulse(self, host: str, limit: float) -> None:
         self._host_limits[host] = (limit, time.monotonic())
@@ -285,7 +319,7 @@ class Supervisor:
                 directory=os.getcwd(),
                 import_path=[path or os.getcwd() for path in sys.path],
                 arguments=list(sys.argv),
-                preload=list(job.framework.preload),
+                preload=[*job.framework.preload, *self._files.preload],
                 fork=job.framework.forkable,
                 threads=max(1, int(cpus)) if cpus else 0,
             )
@@ -298,7 +332,7 @@ class Supervisor:
             sources=self._parts.task.sources,
             ranks=ranks,
             run_name=job.name,
-            run_path=str(self._files.path),
+            run_path=str(self._files.work),
             trial_id=self._parts.run_id,
             attempt=command.attempt,
             checkpoint=command.checkpoint,
@@ -324,30 +358,14 @@ class Supervisor:
             self._channel.send(HostPeer(host), KillWorkers(attempt=command.attempt, ranks=ranks))
 
     def _persist(self, command: do.Persist) -> None:
-        self._files.guard(self._files.journal.append, command.record)
+        self._files.persist(command.record)
 
     def _write_row(self, command: do.WriteRow) -> None:
         self._files.metrics.add(command.row)
         self._tell_callbacks("on_report", command.row)
 
-    def _commit(self, command: do.Commit) -> None:
-        self._files.guard(self._files.metrics.flush)  # what the checkpoint follows from is on disk before it
-        path = self._files.guard(
-            self._files.checkpoints.commit, command.staging, command.name, command.n, command.files
-        )
-        if path is not None:
-            self.post(on.CommitDone(n=command.n))
-            self._tell_callbacks("on_checkpoint", command.n, str(path), self._machine.last_row)
-
-    def _inspect(self, command: do.Inspect) -> None:
-        damage = self._files.checkpoints.inspect(command.checkpoint, full=command.full)
-        self.post(on.Inspected(n=command.checkpoint.n, damage=damage))
-
-    def _discard(self, command: do.Discard) -> None:
-        self._files.checkpoints.discard(command.attempt)
-
-    def _delete_checkpoint(self, command: do.DeleteCheckpoint) -> None:
-        self._files.guard(self._files.checkpoints.delete, command.name)
+    def _committed(self, n: int, path: str) -> None:
+        self._tell_callbacks("on_checkpoint", n, path, self._machine.last_row)
 
     def _set_timer(self, command: do.SetTimer) -> None:
         self._timers[command.name] = command.at

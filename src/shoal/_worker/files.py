@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 from shoal._core.messages import FileEntry
 
@@ -15,6 +16,12 @@ CHUNK = 4 << 20
 SMALL = 16 << 20  # bytes; from here on the digest is worth a second thread
 MANIFEST = ".manifest.json"
 FICLONE = 0x40049409
+
+
+class Readable(Protocol):
+    """A file that is open for reading bytes."""
+
+    def read(self, size: int, /) -> bytes | None: ...
 
 
 def listing(directory: Path) -> list[FileEntry]:
@@ -49,18 +56,36 @@ def move(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
     return entries
 
 
-def with_digests(directory: Path, entries: Iterable[FileEntry]) -> list[FileEntry]:
-    """Return the entries with the digests of their files."""
-    return [FileEntry(path=e.path, size=e.size, digest=digest(directory / e.path)) for e in entries]
+def with_digests(directory: int, entries: Iterable[FileEntry]) -> list[FileEntry]:
+    """Return the entries with the digests of their files in an open directory, whatever name it has by now."""
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags, dir_fd=directory)
+
+    found = []
+    for entry in entries:
+        with open(entry.path, "rb", buffering=0, opener=opener) as file:
+            found.append(FileEntry(path=entry.path, size=entry.size, digest=stream_digest(file)))
+    return found
 
 
 def digest(path: Path) -> str:
     """Return the digest of a file as it stands in a manifest."""
-    checksum = 0
     with open(path, "rb", buffering=0) as file:
-        while chunk := file.read(CHUNK):
-            checksum = zlib.crc32(chunk, checksum)
+        return stream_digest(file)
+
+
+def stream_digest(file: Readable) -> str:
+    """Return the digest of what is left to read in a file."""
+    checksum = 0
+    while chunk := file.read(CHUNK):
+        checksum = zlib.crc32(chunk, checksum)
     return _written(checksum)
+
+
+def file_entry(path: Path, name: str) -> FileEntry:
+    """Return a file as it stands in a manifest, under ``name``."""
+    return FileEntry(path=name, size=path.stat().st_size, digest=digest(path))
 
 
 def _written(checksum: int) -> str:

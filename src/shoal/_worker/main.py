@@ -8,31 +8,19 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import cloudpickle
 
-from shoal._core.contracts import Framework
 from shoal._core.errors import ShoalError
 from shoal._core.messages import Boot, ErrorInfo, Failed, Finished, FromWorker, Left, Ready
 from shoal._worker import session as sessions
 from shoal._worker.code import remember_sources
 from shoal._worker.link import Link
-from shoal._worker.session import Session, StopTraining
+from shoal._worker.session import Session, StopTraining, Task
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-@dataclass(frozen=True)
-class Task:
-    """What travels to each worker as a cloudpickle."""
-
-    function: Callable[..., Any]
-    takes_config: bool
-    config: dict[str, Any]
-    framework: Framework
 
 
 def main(boot: Boot) -> NoReturn:
@@ -61,7 +49,6 @@ def main(boot: Boot) -> NoReturn:
 class EndHere:
     """How a worker ended that is no process of its own."""
 
-    run_path: str
     metrics: dict[str, Any]
     stopped: bool
     value: Any
@@ -77,7 +64,6 @@ def main_here(boot: Boot, task: Task, over: threading.Event) -> EndHere:
         link.say(end.message)
         session.farewell.wait()
         return EndHere(
-            run_path=session.task.run_path if session.setup else "",
             metrics=session.last_metrics,
             stopped=isinstance(end.message, Finished) and end.message.stopped,
             value=end.value,
@@ -124,6 +110,7 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
     try:
         remember_sources(session.task.sources)
         todo: Task = task or cloudpickle.loads(session.task.task)
+        session.open(todo)
         todo.framework.start(session)
         session._say(Ready())
         value = todo.function(todo.config) if todo.takes_config else todo.function()

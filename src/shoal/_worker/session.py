@@ -9,19 +9,27 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import Future
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
+from shoal._core.contracts import Framework
 from shoal._core.errors import OutsideWorkerError, ShoalError, StorageError
 from shoal._core.messages import (
     AskCalls,
+    AskCheckpoints,
     Calls,
     Committed,
     DumpStacks,
     Farewell,
     FromWorker,
     Gathered,
+    Kept,
+    KeptCheckpoint,
+    KeptList,
     Offer,
     PreemptAt,
     Preempted,
@@ -36,7 +44,24 @@ from shoal._core.messages import (
 from shoal._worker import files
 from shoal._worker.plain import plain
 from shoal._worker.preemption import PreemptionCalls
+from shoal._worker.remote import Remote, within
 from shoal._worker.uploader import Part, Uploader
+
+
+@dataclass(frozen=True)
+class Task:
+    """What travels to each worker as a cloudpickle.
+
+    ``storage`` is the run's directory where that is not on a disk that all machines share, ``start_checkpoint`` the one
+    that a run without a checkpoint of its own begins from.
+    """
+
+    function: Callable[..., Any]
+    takes_config: bool
+    config: dict[str, Any]
+    framework: Framework
+    storage: Remote | None = None
+    start_checkpoint: Path | Remote | None = None
 
 
 class StopTraining(BaseException):
@@ -44,6 +69,23 @@ class StopTraining(BaseException):
 
     Not an ``Exception``, so that a function that catches its own errors does not catch this.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A checkpoint that is reported.
+
+    ``store`` is the user's own way of storing it, which returns where it lies then; ``replicated`` says whether each
+    rank has the whole of it, ``None`` that this is to be derived; ``validation`` how it is to be scored.
+    """
+
+    directory: Path | None
+    name: str | None = None
+    wait: bool = True
+    delete_source: bool = False
+    store: Callable[[], str] | None = None
+    replicated: bool | None = None
+    validation: dict[str, Any] | None = None
 
 
 class Speaker(Protocol):
@@ -72,12 +114,15 @@ class Session:
         self._lock = threading.Lock()
         self._stop_at: int | None = None
         self._checkpoint: str | None = None
+        self._task: Task | None = None
         self._preemption = PreemptionCalls()
         self._uploader = Uploader(self._checkpoint_root, self._say)
-        self._own_directories = 0
+        self._own_count = 0
+        self._own_directories: set[Path] = set()
         self._collectives = 0
         self._gathered: dict[str, queue.SimpleQueue[Gathered]] = {}
         self._gather_lock = threading.Lock()
+        self._asked: dict[str, queue.SimpleQueue[KeptList]] = {}
 
     # ---- what a framework and the user's function see ---------------------------------------------------------------
 
@@ -99,24 +144,41 @@ class Session:
         return os.environ.get("SHOAL_HOST_ADDRESS", "127.0.0.1")
 
     @property
-    def checkpoint(self) -> str | None:
+    def checkpoint(self) -> Path | Remote | None:
         """Where the newest committed checkpoint lies."""
-        return self._checkpoint
+        if self._checkpoint is None:
+            return None
+        start = self.work.start_checkpoint
+        if start is not None and self._checkpoint == str(start):
+            return start
+        return self.where(self._checkpoint)
+
+    def where(self, checkpoint: str) -> Path | Remote:
+        """Return where a checkpoint of this run lies."""
+        return within(self._checkpoint_root(), checkpoint)
+
+    @property
+    def place(self) -> Path | Remote:
+        """The directory of the run."""
+        return self.work.storage or Path(self.task.run_path)
+
+    @property
+    def work(self) -> Task:
+        """What the task holds that only this worker's own code can read."""
+        if self._task is None:
+            raise AssertionError("the session's task was not opened yet")
+        return self._task
+
+    def open(self, task: Task) -> None:
+        """Take the task as the objects themselves."""
+        self._task = task
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The trainer's ``metadata``."""
         return dict(json.loads(self.task.metadata) or {})
 
-    def report(
-        self,
-        metrics: Any,
-        checkpoint: Path | None = None,
-        name: str | None = None,
-        *,
-        wait: bool = True,
-        delete_source: bool = False,
-    ) -> None:
+    def report(self, metrics: Any, saved: Saved | None = None) -> None:
         """Send metrics, and store this rank's part of a checkpoint, before returning or (not ``wait``) meanwhile."""
         if self._pid != os.getpid():
             raise OutsideWorkerError("report() was called in a child process of a worker; call it in the worker itself")
@@ -124,28 +186,66 @@ class Session:
         with self._lock:
             self._uploader.raise_earlier()
             n = self.reports + 1
-            stored = found = None
-            if checkpoint is not None:
-                found = files.listing(checkpoint)
-                own = checkpoint.parent == self._checkpoint_root()
-                stored = self._uploader.expect(Part(n, checkpoint, own, delete_source))
-            self._say(Report(n=n, metrics=values, at=time.time(), files=found, name=name))
+            report = Report(n=n, metrics=values, at=time.time())
+            part = None
+            if saved is not None:
+                part, report = self._part(saved, report)
+                self._uploader.expect(part)
+            self._say(report)
             self.reports, self.last_metrics = n, values
-            if stored is not None and wait:
-                self._wait_until_stored(stored)
+            if part is not None and saved is not None and saved.wait:
+                self._wait_until_kept(part)
             stop_at = self._stop_at
         if stop_at is not None and n >= stop_at:
             raise StopTraining
 
+    def _part(self, saved: Saved, report: Report) -> tuple[Part, Report]:
+        """Return what is to be stored, and the report that says so."""
+        own = saved.directory in self._own_directories
+        if saved.directory is not None:
+            self._own_directories.discard(saved.directory)
+        part = Part(report.n, saved.directory, own, saved.delete_source, saved.store)
+        return part, msgspec.structs.replace(
+            report,
+            files=[] if saved.directory is None or saved.store is not None else files.listing(saved.directory),
+            name=saved.name,
+            replicated=saved.replicated,
+            validation=saved.validation,
+        )
+
     def own_directory(self) -> Path:
         """Make a directory in the place where checkpoints are staged, whose files are moved instead of copied."""
         with self._gather_lock:
-            self._own_directories += 1
-            number = self._own_directories
-        name = f".staging-{self.task.attempt}-own-{self.ranks.world_rank}-{number}"
-        directory = self._checkpoint_root() / name
+            self._own_count += 1
+            number = self._own_count
+        root = self._checkpoint_root()
+        if isinstance(root, Remote):  # files are made on this machine's disk, from where they are uploaded
+            root = Path(self.scratch)
+        directory = root / f".staging-{self.task.attempt}-own-{self.ranks.world_rank}-{number}"
         directory.mkdir(parents=True)
+        self._own_directories.add(directory)
         return directory
+
+    def kept_checkpoints(self, scored: bool, timeout_s: float | None) -> list[KeptCheckpoint]:
+        """Return the kept checkpoints, once all ranks' reports up to this rank's last one are settled.
+
+        Raises
+        ------
+        TimeoutError
+            If that takes longer than ``timeout_s``.
+        """
+        key = self.next_collective("checkpoints")
+        answer: queue.SimpleQueue[KeptList] = queue.SimpleQueue()
+        self._asked[key] = answer
+        self._say(AskCheckpoints(key=key, n=self.reports, scored=scored))
+        try:
+            return answer.get(timeout=timeout_s).checkpoints
+        except queue.Empty:
+            raise TimeoutError(
+                f"the checkpoints up to report {self.reports} were not settled within {timeout_s} s"
+            ) from None
+        finally:
+            del self._asked[key]
 
     def finish_uploads(self) -> None:
         """Wait until every part of a checkpoint is stored; raise what went wrong with one."""
@@ -179,11 +279,11 @@ class Session:
             raise ShoalError(gathered.error)
         return gathered.data
 
-    def next_collective(self) -> str:
+    def next_collective(self, kind: str = "collective") -> str:
         """Return a key for a gathering that all ranks come to in the same order."""
         with self._gather_lock:
             self._collectives += 1
-            return f"collective {self._collectives}"
+            return f"{kind} {self._collectives}"
 
     # ---- the other direction: called in the link's thread -----------------------------------------------------------
 
@@ -193,14 +293,18 @@ class Session:
             case Setup():
                 self.setup = message
                 self.reports = message.checkpoint_report
-                self._set_checkpoint(message.checkpoint)
+                self._checkpoint = message.checkpoint
                 self.arrived.set()
+            case KeptList() if message.key in self._asked:
+                self._asked[message.key].put(message)
             case Gathered():
                 self._answer(message.key).put(message)
             case Store():
                 self._uploader.given_out(message)
+            case Kept():
+                self._uploader.kept(message.n)
             case Committed():
-                self._set_checkpoint(message.path)
+                self._checkpoint = message.path
             case StopAt():
                 self._stop_at = message.n
             case AskCalls():
@@ -214,6 +318,7 @@ class Session:
 
     def release(self) -> None:
         """Let nobody wait any longer for a supervisor that is gone."""
+        self._uploader.abandon()
         self.farewell.set()
         self.arrived.set()
 
@@ -232,16 +337,12 @@ class Session:
         with self._gather_lock:
             return self._gathered.setdefault(key, queue.SimpleQueue())
 
-    def _set_checkpoint(self, name: str | None) -> None:
-        if name is not None:
-            self._checkpoint = str(self._checkpoint_root() / name)
+    def _checkpoint_root(self) -> Path | Remote:
+        return self.place / "checkpoints"
 
-    def _checkpoint_root(self) -> Path:
-        return Path(self.task.run_path, "checkpoints")
-
-    def _wait_until_stored(self, stored: Future[None]) -> None:
+    def _wait_until_kept(self, part: Part) -> None:
         try:
-            stored.result()
+            part.kept.result()
         except StorageError:
             self._uploader.raise_earlier()
             raise

@@ -1,33 +1,41 @@
 """Stores a worker's parts of checkpoints, one after the other, in a thread of its own.
 
-A report waits for its part, or, in asynchronous mode, goes on while at most two parts are under way. What goes wrong is
-raised by the report itself, or by the next one.
+A report waits until its part is kept: stored, and known to the supervisor. In asynchronous mode it goes on while at
+most two parts are under way. What goes wrong is raised by the report itself, or by the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal._core.errors import StorageError
-from shoal._core.messages import Store, Stored
+from shoal._core.messages import Digests, Store, Stored
 from shoal._worker import files
+from shoal._worker.remote import Remote
 
 IN_FLIGHT = 2
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one report has to store: ``own`` files were written for this and are moved, others are copied."""
+    """What one report has to store: ``own`` files were written for this and are moved, others are copied.
+
+    ``store`` is the user's own way of storing it; it returns where.
+    """
 
     n: int
-    source: Path
-    own: bool
-    delete_source: bool
+    source: Path | None
+    own: bool = False
+    delete_source: bool = False
+    store: Callable[[], str] | None = None
+    kept: Future[None] = field(default_factory=Future)
 
 
 class Uploader:
@@ -36,32 +44,35 @@ class Uploader:
     Parameters
     ----------
     root : callable
-        Returns the directory in which staging places lie.
+        Returns the directory in which the places of checkpoints lie.
     say : callable
         Sends a message to the supervisor.
     """
 
-    def __init__(self, root: Callable[[], Path], say: Callable[[Stored], None]):
+    def __init__(self, root: Callable[[], Path | Remote], say: Callable[[Stored | Digests], None]):
         self._root = root
         self._say = say
         self._room = threading.BoundedSemaphore(IN_FLIGHT)
-        self._parts: dict[int, tuple[Part, Future[None]]] = {}
-        self._last: Future[None] | None = None
+        self._lock = threading.Lock()
+        self._parts: dict[int, Part] = {}
         self._error: StorageError | None = None
         self._pool = ThreadPoolExecutor(1, "shoal-uploader")
 
-    def expect(self, part: Part) -> Future[None]:
-        """Take a part to store; its files are given out later. The future is done when the files are safe."""
+    def expect(self, part: Part) -> None:
+        """Take a part to store; its files are given out later. Waits while two earlier ones are under way."""
         self._room.acquire()
-        done: Future[None] = Future()
-        self._parts[part.n] = (part, done)
-        self._last = done
-        return done
+        with self._lock:
+            self._parts[part.n] = part
 
     def given_out(self, order: Store) -> None:
         """The supervisor has decided which files of a part this rank stores. Called in the link's thread."""
-        part, done = self._parts.pop(order.n)
-        self._pool.submit(self._store, part, order, done)
+        part = self._parts.get(order.n)
+        if part is not None:
+            self._pool.submit(self._store, part, order)
+
+    def kept(self, n: int) -> None:
+        """A part cannot be lost any more. Called in the link's thread."""
+        self._settle(n, None)
 
     def raise_earlier(self) -> None:
         """Raise what went wrong with a part that nobody waited for."""
@@ -70,33 +81,59 @@ class Uploader:
             raise error
 
     def finish(self) -> None:
-        """Wait until every part is stored; raise what went wrong."""
-        if self._last is not None:
-            self._last.exception()  # one thread stores in order, so the last one is done last
-            self._pool.submit(int).result()
+        """Wait until every part is kept; raise what went wrong."""
+        for part in list(self._parts.values()):
+            part.kept.exception()
+        self._pool.submit(int).result()  # digests, and what is to be removed
         self.raise_earlier()
 
-    def _store(self, part: Part, order: Store, done: Future[None]) -> None:
+    def abandon(self) -> None:
+        """The supervisor is gone: nobody will say any more that a part is kept."""
+        for part in list(self._parts.values()):
+            self._settle(part.n, StorageError(f"the supervisor ended before it had the checkpoint of report {part.n}"))
+
+    def _store(self, part: Part, order: Store) -> None:
         target = self._root() / order.directory
         try:
-            if part.own:
-                entries = files.move(part.source, target, order.files)
-                done.set_result(None)  # the files are where they belong; the digests are for later readers
-                entries = files.with_digests(target, entries)
+            if part.store is not None:
+                self._say(Stored(n=part.n, files=[], place=part.store()))
+            elif part.source is None or not order.files:
+                self._say(Stored(n=part.n, files=[]))
+            elif isinstance(target, Remote):
+                self._say(Stored(n=part.n, files=target.put(part.source, order.files)))
+            elif part.own:
+                self._move(part.n, part.source, target, order.files)
             else:
-                entries = files.copy(part.source, target, order.files)
+                self._say(Stored(n=part.n, files=files.copy(part.source, target, order.files)))
         except Exception as error:
-            self._fail(part, done, error)
-            return
-        finally:
-            self._room.release()
-        if part.own or part.delete_source:
-            shutil.rmtree(part.source, ignore_errors=True)
-        self._say(Stored(n=part.n, files=entries))
-        if not done.done():
-            done.set_result(None)
+            self._fail(part, error)
 
-    def _fail(self, part: Part, done: Future[None], error: Exception) -> None:
+    def _move(self, n: int, source: Path, target: Path, names: list[str]) -> None:
+        """Put files where they belong; their digests are for later readers, and nobody waits for them."""
+        entries = files.move(source, target, names)
+        directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY)  # it gets its name while digests are computed
+        try:
+            self._say(Stored(n=n, files=entries))
+            with contextlib.suppress(FileNotFoundError):  # retention may have removed the checkpoint by now
+                self._say(Digests(n=n, files=files.with_digests(directory, entries)))
+        finally:
+            os.close(directory)
+
+    def _settle(self, n: int, error: StorageError | None) -> None:
+        """A part is done with, well or not."""
+        with self._lock:
+            part = self._parts.pop(n, None)
+        if part is None:
+            return
+        self._room.release()
+        if error is not None:
+            part.kept.set_exception(error)
+            return
+        if part.source is not None and (part.own or part.delete_source):
+            self._pool.submit(shutil.rmtree, part.source, ignore_errors=True)
+        part.kept.set_result(None)
+
+    def _fail(self, part: Part, error: Exception) -> None:
         reason = str(error)
         if isinstance(error, OSError):
             where = error.filename2 or error.filename or part.source
@@ -107,5 +144,4 @@ class Uploader:
         failure.__cause__ = error
         self._say(Stored(n=part.n, files=[], error=reason))
         self._error = failure  # for the next report, unless this one waits and raises it
-        if not done.done():
-            done.set_exception(failure)
+        self._settle(part.n, failure)

@@ -11,35 +11,43 @@ if TYPE_CHECKING:
     from shoal.train import torch as torch
     from shoal.train.checkpoint import Checkpoint
     from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-    from shoal.train.context import (
+    from shoal.train.context import PreemptionInfo, TrainContext, get_checkpoint, get_context, get_preemption_info
+    from shoal.train.reporting import (
+        CheckpointConsistencyMode,
         CheckpointUploadMode,
-        PreemptionInfo,
-        TrainContext,
+        ReportedCheckpoint,
+        ReportedCheckpointStatus,
         checkpoint_dir,
-        get_checkpoint,
-        get_context,
-        get_preemption_info,
+        get_all_reported_checkpoints,
         report,
     )
     from shoal.train.result import Result
     from shoal.train.trainer import DataParallelTrainer
+    from shoal.train.validation import ValidationConfig, ValidationFn, ValidationTaskConfig
 
 __all__ = [
     "Checkpoint",
     "CheckpointConfig",
+    "CheckpointConsistencyMode",
     "CheckpointUploadMode",
     "ControllerError",
     "DataParallelTrainer",
     "FailureConfig",
     "PreemptionInfo",
+    "ReportedCheckpoint",
+    "ReportedCheckpointStatus",
     "Result",
     "RunConfig",
     "ScalingConfig",
     "TrainContext",
     "TrainingFailedError",
+    "ValidationConfig",
+    "ValidationFn",
+    "ValidationTaskConfig",
     "WorkerGroupError",
     "checkpoint_dir",
     "collective",
+    "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
     "get_preemption_info",
@@ -51,22 +59,29 @@ __all__ = [
 _ORIGINS = {
     "Checkpoint": "shoal.train.checkpoint",
     "CheckpointConfig": "shoal.train.config",
-    "CheckpointUploadMode": "shoal.train.context",
+    "CheckpointConsistencyMode": "shoal.train.reporting",
+    "CheckpointUploadMode": "shoal.train.reporting",
     "ControllerError": "shoal._core.errors",
     "DataParallelTrainer": "shoal.train.trainer",
     "FailureConfig": "shoal.train.config",
     "PreemptionInfo": "shoal.train.context",
+    "ReportedCheckpoint": "shoal.train.reporting",
+    "ReportedCheckpointStatus": "shoal.train.reporting",
     "Result": "shoal.train.result",
     "RunConfig": "shoal.train.config",
     "ScalingConfig": "shoal.train.config",
     "TrainContext": "shoal.train.context",
     "TrainingFailedError": "shoal._core.errors",
+    "ValidationConfig": "shoal.train.validation",
+    "ValidationFn": "shoal.train.validation",
+    "ValidationTaskConfig": "shoal.train.validation",
     "WorkerGroupError": "shoal._core.errors",
-    "checkpoint_dir": "shoal.train.context",
+    "checkpoint_dir": "shoal.train.reporting",
+    "get_all_reported_checkpoints": "shoal.train.reporting",
     "get_checkpoint": "shoal.train.context",
     "get_context": "shoal.train.context",
     "get_preemption_info": "shoal.train.context",
-    "report": "shoal.train.context",
+    "report": "shoal.train.reporting",
 }
 _MODULES = frozenset({"collective", "torch"})
 

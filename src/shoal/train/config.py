@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal._core.contracts import Callback
 from shoal._core.failure import FailurePolicy
 from shoal._core.names import directory_name
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.scaling import GroupRequest
+from shoal._worker.remote import locate
+
+if TYPE_CHECKING:
+    from upath import UPath
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
@@ -225,7 +229,11 @@ class RunConfig:
     name : str, optional
         The name of the run and of its directory; a new one by default.
     storage_path : str or path, optional
-        The directory in which run directories lie; ``~/shoal_results`` or ``$SHOAL_STORAGE_PATH`` by default.
+        The directory in which run directories lie; ``$SHOAL_STORAGE_PATH`` or ``~/shoal_results`` by default. A path
+        that all machines of the run share, a URL of any storage that fsspec reaches (``s3://bucket/runs``,
+        ``gs://bucket/runs``), or a ``UPath``.
+    storage_filesystem : optional
+        An fsspec or pyarrow file system in which ``storage_path`` lies, where a URL does not say enough.
     failure_config : FailureConfig, optional
         What happens when the worker group fails.
     checkpoint_config : CheckpointConfig, optional
@@ -243,7 +251,8 @@ class RunConfig:
     """
 
     name: str | None = None
-    storage_path: str | os.PathLike[str] | None = None
+    storage_path: str | os.PathLike[str] | UPath | None = None
+    storage_filesystem: Any = None
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     verbose: int | None = None
@@ -255,9 +264,9 @@ class RunConfig:
         if self.name is not None:
             directory_name(self.name)
         if self.storage_path is not None:
-            path = os.fspath(self.storage_path)
-            if "://" in path and not path.startswith("file://"):
-                raise ValueError(f"storage_path={path!r}: this version keeps runs in local directories only")
+            locate(self.storage_path, self.storage_filesystem)
+        elif self.storage_filesystem is not None:
+            raise ValueError("storage_filesystem is given without storage_path: say where in it runs are kept")
         for callback in self.callbacks or ():
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks: {callback!r} is not a shoal.abc.Callback; make its class a subclass of it")
@@ -274,13 +283,6 @@ class RunConfig:
         if self.log_to_driver is None:
             return ()
         return None if isinstance(self.log_to_driver, str) else self.log_to_driver
-
-    @property
-    def storage_directory(self) -> str | None:
-        """``storage_path`` as a path of this machine."""
-        if self.storage_path is None:
-            return None
-        return os.fspath(self.storage_path).removeprefix("file://")
 
     def describe(self) -> dict[str, Any]:
         """Return what was asked as plain data."""

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal._core import jsonl
-from shoal._core.errors import StorageError, TrainingFailedError
+from shoal._core.errors import TrainingFailedError
 from shoal._core.records import Attempt, History
-from shoal._core.retention import CheckpointPolicy, lookup, ranked
+from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, lookup, ranked
+from shoal._runtime.directory import records_of
 from shoal._runtime.journal import read_history
 from shoal._runtime.resume import effective_rows
-from shoal.train.checkpoint import Checkpoint
+from shoal._worker.remote import Remote, locate, within
+from shoal.train.checkpoint import Checkpoint, checkpoint_at
 
 if TYPE_CHECKING:
     import pandas as pd
+    from upath import UPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,8 @@ class Result:
         epoch), ``reason`` of its end, and ``checkpoint``, the report whose checkpoint it began from (0 for none).
     interrupted : bool
         Whether the run was stopped before its function had returned.
+    storage_filesystem : object
+        What reaches ``path``, where that is not on a disk of this machine.
     """
 
     metrics: dict[str, Any]
@@ -56,6 +61,11 @@ class Result:
     return_value: Any = None
     attempts: list[Attempt] = field(default_factory=list)
     interrupted: bool = False
+    storage_filesystem: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def _place(self) -> Path | Remote:
+        return locate(self.path, self.storage_filesystem)
 
     @property
     def metrics_dataframe(self) -> pd.DataFrame:
@@ -67,7 +77,8 @@ class Result:
             import pandas as pd
         except ImportError as error:
             raise ImportError('metrics_dataframe needs pandas: pip install "shoal[pandas]"') from error
-        return pd.json_normalize(effective_rows(Path(self.path)), sep="/")
+        with records_of(self._place) as records:
+            return pd.json_normalize(effective_rows(records), sep="/")
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """Return the kept checkpoint with the best value of a metric (``"eval/acc"`` for nested ones).
@@ -84,58 +95,72 @@ class Result:
         if all(lookup(metrics, metric) is None for _, metrics in self.best_checkpoints):
             known = sorted({key for _, metrics in self.best_checkpoints for key in metrics})
             raise ValueError(f"no checkpoint has the metric {metric!r}; their metrics are: {', '.join(known)}")
-        history = read_history(Path(self.path, "journal.jsonl"))
-        policy = CheckpointPolicy(score_attribute=metric, score_order=mode)
-        return Checkpoint(Path(self.path, "checkpoints", ranked(history.checkpoints, policy)[0].name))
+        candidates = [
+            CommittedCheckpoint(n=-place, name=str(checkpoint), metrics=metrics)
+            for place, (checkpoint, metrics) in enumerate(self.best_checkpoints)
+        ]
+        best = ranked(candidates, CheckpointPolicy(score_attribute=metric, score_order=mode))[0]
+        return self.best_checkpoints[-best.n][0]
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+    def from_path(cls, path: str | os.PathLike[str] | UPath, storage_filesystem: Any = None) -> Result:
         """Return the result of a run from its directory. Only JSON is read: nothing in it is executed.
+
+        Parameters
+        ----------
+        path : str or path
+            The directory: a path, a URL such as ``s3://bucket/runs/mine``, or a ``UPath``.
+        storage_filesystem : optional
+            An fsspec or pyarrow file system in which the path lies.
 
         Raises
         ------
         StorageError
             If there is no run at this path.
         """
-        directory = Path(path).expanduser().absolute()
-        asked = directory / "run.json"
-        if not asked.exists():
-            raise StorageError(f"there is no run at {directory}: it has no run.json")
-        ended = directory / "result.json"
-        end: dict[str, Any] = jsonl.decode(ended.read_bytes()) if ended.exists() else {}
-        rows = effective_rows(directory)
-        error = None
-        if end.get("state") == "FAILED":
-            failures = end.get("failures") or [{}]
-            cause = (failures[0].get("error") or {}).get("traceback", "")
-            error = TrainingFailedError(
-                f"the run failed: {end.get('reason', '')}\n{cause}".strip(), path=str(directory)
-            )
-        params = directory / "params.json"
-        described = jsonl.decode(asked.read_bytes())
-        score = (described.get("run_config") or {}).get("checkpoint_config") or {}
-        return build_result(
-            directory,
-            read_history(directory / "journal.jsonl"),
-            CheckpointPolicy(
-                score_attribute=score.get("checkpoint_score_attribute"),
-                score_order=score.get("checkpoint_score_order", "max"),
-            ),
-            metrics=end.get("metrics") or (rows[-1] if rows else {}),
-            error=error,
-            config=jsonl.decode(params.read_bytes()) if params.exists() else {},
-            interrupted=end.get("state", "STOPPED") == "STOPPED",
-        )
+        place = locate(path, storage_filesystem)
+        with records_of(place) as records:
+            return _read_result(place, records)
 
 
-def build_result(path: Path, history: History, policy: CheckpointPolicy, **fields: Any) -> Result:
+def _read_result(place: Path | Remote, directory: Path) -> Result:
+    """Return the result of the run that lies at ``place``, from a copy of its records in ``directory``."""
+    ended = directory / "result.json"
+    end: dict[str, Any] = jsonl.decode(ended.read_bytes()) if ended.exists() else {}
+    rows = effective_rows(directory)
+    error = None
+    if end.get("state") == "FAILED":
+        failures = end.get("failures") or [{}]
+        cause = (failures[0].get("error") or {}).get("traceback", "")
+        error = TrainingFailedError(f"the run failed: {end.get('reason', '')}\n{cause}".strip(), path=str(place))
+    params = directory / "params.json"
+    described = jsonl.decode((directory / "run.json").read_bytes())
+    score = (described.get("run_config") or {}).get("checkpoint_config") or {}
+    return build_result(
+        place,
+        read_history(directory / "journal.jsonl"),
+        CheckpointPolicy(
+            score_attribute=score.get("checkpoint_score_attribute"),
+            score_order=score.get("checkpoint_score_order", "max"),
+        ),
+        metrics=end.get("metrics") or (rows[-1] if rows else {}),
+        error=error,
+        config=jsonl.decode(params.read_bytes()) if params.exists() else {},
+        interrupted=end.get("state", "STOPPED") == "STOPPED",
+    )
+
+
+def build_result(place: Path | Remote, history: History, policy: CheckpointPolicy, **fields: Any) -> Result:
     """Return a result whose checkpoints are those that the journal says are kept."""
-    root = path / "checkpoints"
+    root = place / "checkpoints"
     newest = max(history.checkpoints, key=lambda c: c.n, default=None)
     return Result(
-        path=str(path),
-        checkpoint=Checkpoint(root / newest.name) if newest else None,
+        path=str(place),
+        checkpoint=checkpoint_at(within(root, newest.name)) if newest else None,
         attempts=list(history.attempts),
-        best_checkpoints=[(Checkpoint(root / c.name), c.metrics) for c in ranked(history.checkpoints, policy)],
+        best_checkpoints=[
+            (checkpoint_at(within(root, c.name)), c.metrics) for c in ranked(history.checkpoints, policy)
+        ],
+        storage_filesystem=place.filesystem if isinstance(place, Remote) else None,
         **fields,
     )

@@ -10,19 +10,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from shoal._core import jsonl
 from shoal._core.contracts import Framework
-from shoal._core.errors import StorageError
 from shoal._core.job import Job
 from shoal._core.states import RunState
 from shoal._runtime import context, directory, driver, resume
 from shoal._runtime.preparation import Outcome, printable
+from shoal._worker.remote import Remote, locate
 from shoal.train.checkpoint import Checkpoint
 from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from shoal.train.plain import PlainFramework
 from shoal.train.result import Result, build_result
+from shoal.train.validation import ValidationConfig
+
+if TYPE_CHECKING:
+    from upath import UPath
 
 TrainFunction = Callable[..., Any]
 
@@ -42,6 +46,8 @@ class DataParallelTrainer:
         How many workers, and what each gets; one CPU worker by default.
     run_config : RunConfig, optional
         The run's name, where it is kept, what happens on failures.
+    validation_config : ValidationConfig, optional
+        What scores the checkpoints that are reported with ``validation=True``.
     metadata : mapping, optional
         Plain data that ``train.get_context().get_metadata()`` returns.
     resume_from_checkpoint : Checkpoint, optional
@@ -76,6 +82,7 @@ class DataParallelTrainer:
         framework: Framework | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
     ):
@@ -85,6 +92,7 @@ class DataParallelTrainer:
         self._framework = checked("framework", framework, Framework) or PlainFramework()
         self._scaling = checked("scaling_config", scaling_config, ScalingConfig) or ScalingConfig()
         self._run_config = checked("run_config", run_config, RunConfig) or RunConfig()
+        self._validation = checked("validation_config", validation_config, ValidationConfig)
         self._metadata = dict(checked("metadata", metadata, Mapping) or {})
         self._resume_from = checked("resume_from_checkpoint", resume_from_checkpoint, Checkpoint)
 
@@ -109,22 +117,23 @@ class DataParallelTrainer:
         """
         run, in_process = self._run_config, self._scaling.worker_range == (0, 0)
         if run.resume and run.name:
-            path = directory.place_of(run.storage_directory, run.name)
-            if resume.finished(path):
-                return Result.from_path(path)
+            place = directory.place_of(run.storage_path, run.name, run.storage_filesystem)
+            if resume.finished(place):
+                return Result.from_path(str(place), run.storage_filesystem)
         return self._result(driver.drive(self._job(), context.engine_for(in_process)))
 
     @classmethod
-    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+    def can_restore(cls, path: str | os.PathLike[str] | UPath, storage_filesystem: Any = None) -> bool:
         """Whether there is a run at this path that :meth:`restore` can go on with."""
-        return (Path(path).expanduser() / "run.json").exists()
+        return directory.has_run(locate(path, storage_filesystem))
 
     @classmethod
     def restore(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | UPath,
         train_loop_per_worker: TrainFunction | None = None,
         train_loop_config: Mapping[str, Any] | None = None,
+        storage_filesystem: Any = None,
         **settings: Any,
     ) -> Self:
         """Return a trainer whose ``fit()`` goes on with the run at a path, from its newest sound checkpoint.
@@ -135,11 +144,13 @@ class DataParallelTrainer:
         Parameters
         ----------
         path : str or path
-            The directory of the run, as in ``Result.path``.
+            The directory of the run, as in ``Result.path``: a path, a URL, or a ``UPath``.
         train_loop_per_worker : callable
             The training function.
         train_loop_config : mapping, optional
             The configuration, if it is to be another one, or holds more than plain data.
+        storage_filesystem : optional
+            An fsspec or pyarrow file system in which the path lies.
         **settings
             Parameters of the trainer that are to be different, such as ``scaling_config``.
 
@@ -150,15 +161,15 @@ class DataParallelTrainer:
         ValueError
             If the function is missing, or a configuration that the run could keep only as text.
         """
-        directory_ = Path(path).expanduser().absolute()
-        if not cls.can_restore(directory_):
-            raise StorageError(f"there is no run at {directory_}: it has no run.json")
+        place = locate(path, storage_filesystem)
         if train_loop_per_worker is None:
             raise ValueError(
                 "restore() needs the training function again: restore(path, train_func). A run keeps data only, so "
                 "that opening a directory never executes what is in it"
             )
-        return cls(train_loop_per_worker, **restored_settings(directory_, train_loop_config, settings))
+        with directory.records_of(place) as records:
+            kept = restored_settings(records, place, train_loop_config, settings)
+        return cls(train_loop_per_worker, **kept)
 
     def _job(self) -> Job:
         run = self._run_config
@@ -170,10 +181,12 @@ class DataParallelTrainer:
             framework=self._framework,
             request=self._scaling.request(),
             name=name,
-            storage_path=run.storage_directory,
+            storage_path=run.storage_path,
+            storage_filesystem=run.storage_filesystem,
             failure=(run.failure_config or FailureConfig()).policy(),
             checkpoint=(run.checkpoint_config or CheckpointConfig()).policy(),
-            start_checkpoint=str(self._resume_from.path.absolute()) if self._resume_from else None,
+            start_checkpoint=self._resume_from.place if self._resume_from else None,
+            validation=self._validation,
             room_wait=self._scaling.elastic_room_wait_s,
             resize_interval=self._scaling.elastic_resize_monitor_interval_s,
             callbacks=tuple(run.callbacks or ()),
@@ -206,18 +219,24 @@ class DataParallelTrainer:
         )
 
 
-def restored_settings(path: Path, config: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a trainer that goes on with the run at a path."""
-    asked = jsonl.decode((path / "run.json").read_bytes())
+def restored_settings(
+    records: Path, place: Path | Remote, config: Mapping[str, Any] | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the parameters of a trainer that goes on with the run at a place, from a copy of its records."""
+    asked = jsonl.decode((records / "run.json").read_bytes())
     if config is None:
         if not asked.get("config_is_plain"):
             raise ValueError("the run's configuration holds more than plain data: give train_loop_config again")
-        config = jsonl.decode((path / "params.json").read_bytes())
+        config = jsonl.decode((records / "params.json").read_bytes())
     kept = asked["run_config"]
+    where: dict[str, Any] = {
+        "name": place.name,
+        "storage_path": str(place.parent),
+        "storage_filesystem": place.filesystem if isinstance(place, Remote) else None,
+        "resume": True,
+    }
     run = RunConfig(
-        name=path.name,
-        storage_path=str(path.parent),
-        resume=True,
+        **where,
         failure_config=FailureConfig(**kept["failure_config"]),
         checkpoint_config=CheckpointConfig(**kept["checkpoint_config"]),
     )
@@ -227,8 +246,7 @@ def restored_settings(path: Path, config: Mapping[str, Any] | None, given: Mappi
     # A function without arguments has no configuration, not an empty one.
     defaults = {"run_config": run, "scaling_config": ScalingConfig(**scaling), "train_loop_config": config or None}
     if "run_config" in given:
-        fixed = dataclasses.replace(given["run_config"], name=path.name, storage_path=str(path.parent), resume=True)
-        given = {**given, "run_config": fixed}
+        given = {**given, "run_config": dataclasses.replace(given["run_config"], **where)}
     return {**defaults, **given}
 
 

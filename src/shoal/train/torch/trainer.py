@@ -10,6 +10,7 @@ from shoal.train.checkpoint import Checkpoint
 from shoal.train.config import RunConfig, ScalingConfig
 from shoal.train.torch.framework import TorchConfig
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
+from shoal.train.validation import ValidationConfig
 
 
 class TorchTrainer(DataParallelTrainer):
@@ -23,7 +24,7 @@ class TorchTrainer(DataParallelTrainer):
         The configuration.
     torch_config : TorchConfig, optional
         How the process group is made: gloo on CPUs, NCCL on GPUs by default.
-    scaling_config, run_config, metadata, resume_from_checkpoint
+    scaling_config, run_config, validation_config, metadata, resume_from_checkpoint
         See :class:`~shoal.train.DataParallelTrainer`.
 
     Examples
@@ -53,6 +54,7 @@ class TorchTrainer(DataParallelTrainer):
         run_config: RunConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
         dataset_config: Any = None,
+        validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
     ):
@@ -67,6 +69,7 @@ class TorchTrainer(DataParallelTrainer):
             framework=checked("torch_config", torch_config, TorchConfig) or TorchConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
+            validation_config=validation_config,
             metadata=metadata,
             resume_from_checkpoint=resume_from_checkpoint,
         )
