@@ -20,7 +20,7 @@ import shoal
 from shoal import train
 from shoal.errors import RunExists, StorageError, TrainingFailedError
 from shoal.train import Checkpoint, CheckpointConfig, DataParallelTrainer, Result, RunConfig, ScalingConfig
-from storage.servers import Proxy
+from storage.servers import Proxy, S3Server
 
 
 def steps(config: dict[str, Any]) -> str:
@@ -323,6 +323,37 @@ def test_storage_that_never_answers_or_refuses_is_said_before_anything_starts(
     )
     with pytest.raises(StorageError, match=r"cannot be kept in .*EndpointConnectionError"):
         fit(steps, 1, {"steps": 1}, storage_path="bucket/runs", storage_filesystem=filesystem)
+
+
+def test_ctrl_c_twice_ends_a_run_whose_storage_has_stopped(s3: str, server: S3Server, tmp_path: Path) -> None:
+    driver = start_script(
+        tmp_path,
+        """
+        import sys
+        sys.path[:0] = sys.argv[2:]
+        from storage.test_s3 import steps
+        from workers import fit
+        fit(steps, 2, {"steps": 100000}, storage_path=sys.argv[1], name="mine", verbose=1)
+        """,
+        s3,
+        *[str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "local")],
+    )
+    try:
+        assert driver.stdout is not None
+        assert any("shoal: report" in line and "report 1 " not in line for line in driver.stdout)
+        server.process.send_signal(signal.SIGSTOP)
+        driver.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        driver.send_signal(signal.SIGINT)
+        driver.communicate(timeout=30)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        driver.kill()
+        driver.wait()
+    kept = Result.from_path(f"{s3}/mine").best_checkpoints
+    last = max(metrics["step"] for _, metrics in kept)
+    resumed = fit(steps, 1, {"steps": last + 1}, storage_path=s3, name="mine", resume=True)
+    assert resumed.metrics["start"] == last
 
 
 # ---- storage of this process only -----------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 
@@ -18,9 +20,13 @@ class Background:
     """
 
     def __init__(self, threaded: bool):
-        self._pool = ThreadPoolExecutor(1, "shoal-storage") if threaded else None
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._followed: deque[tuple[Future[Any], Callable[[Any], None]]] = deque()
+        self._thread: threading.Thread | None = None
         self.wake: Callable[[], None] = lambda: None
+        if threaded:  # a daemon, so that storage that does not answer does not keep the program from ending
+            self._thread = threading.Thread(target=self._run, name="shoal-storage", daemon=True)
+            self._thread.start()
 
     @property
     def idle(self) -> bool:
@@ -29,12 +35,12 @@ class Background:
 
     def do(self, work: Callable[[], Any], then: Callable[[Any], None] = lambda _: None) -> None:
         """Do this after all before it; ``then`` takes what it returns."""
-        if self._pool is None:
+        if self._thread is None:
             then(work())
             return
-        future = self._pool.submit(work)
+        future: Future[Any] = Future()
         self._followed.append((future, then))
-        future.add_done_callback(lambda _: self.wake())
+        self._work.put((future, work))
 
     def follow_up(self) -> None:
         """Do what follows from the work that is done. Called by the supervisor after it was woken."""
@@ -42,7 +48,18 @@ class Background:
             future, then = self._followed.popleft()
             then(future.result())
 
-    def close(self) -> None:
-        """Wait until all is done."""
-        if self._pool is not None:
-            self._pool.shutdown()
+    def close(self, *, wait: bool = True) -> None:
+        """Take no more work, and wait until all is done."""
+        if self._thread is not None:
+            self._work.put(None)
+            if wait:
+                self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, work = item
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+            self.wake()

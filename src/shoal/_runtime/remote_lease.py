@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+import threading
 import time
 
 from shoal._runtime.lease import alive, holder_now, taken
 from shoal._worker.remote import Remote
 
 BEAT = 5.0  # seconds between two heartbeats, each of which costs two requests
+RELEASE_WAIT = 2.0  # seconds; the end of a run does not depend on storage that has stopped
 LOOK_AGAIN = 6.0  # seconds; a heart that seems to have stopped may belong to a machine whose clock is behind
 
 
@@ -68,7 +71,16 @@ class RemoteLease:
         (self._folder / _name(self.number)).write(self._content())
 
     def release(self) -> None:
-        """Give the right up, unless somebody has it by now."""
+        """Give the right up, unless somebody has it by now, or the storage does not answer: then it becomes stale."""
+        thread = threading.Thread(target=self._release, name="shoal-lease", daemon=True)
+        thread.start()
+        thread.join(RELEASE_WAIT)
+
+    def _release(self) -> None:
+        with contextlib.suppress(OSError):
+            self._write_released()
+
+    def _write_released(self) -> None:
         if max(self._numbers(), default=0) == self.number:
             (self._folder / _name(self.number)).write(self._content(released=True))
 

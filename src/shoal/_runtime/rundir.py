@@ -72,6 +72,10 @@ class RunFiles:
             self.broken = f"the run's directory {self.path} cannot be written to: {error.strerror or error}"
             return None
 
+    def give_up(self) -> None:
+        """Wait no longer for storage: the run is to end at once."""
+        self.broken = self.broken or f"{self.path} did not answer while the run was to end at once"
+
     def later(self, write: Callable[[], T], then: Callable[[T], None] = lambda _: None) -> None:
         """Do a write of storage in its turn; ``then`` is told what it returned, unless it failed."""
 
@@ -127,8 +131,8 @@ class RunFiles:
 
     def conclude(self, result: dict[str, Any]) -> None:
         """Write ``result.json`` and close the files."""
-        self.background.close()
-        self._beats.close()
+        self.background.close(wait=not self.broken)
+        self._beats.close(wait=not self.broken)
         self.guard(self.metrics.close)
         self.guard(write_json, self.work / "result.json", {"format": FORMAT, **result})
         self.journal.close()

@@ -45,6 +45,7 @@ from shoal._runtime.rundir import RunFiles
 from shoal._runtime.validation import Validator
 
 FRAMES_A_TURN = 200
+PATIENCE = 3.0  # seconds that storage has for the last words of a run that is to end at once
 REFRESH = 5.0  # seconds between two copies of metrics and logs to storage that is not a disk
 
 
@@ -191,7 +192,10 @@ class Supervisor:
         self._do_held()
         # Before the messages: a worker that was there before its run may say hello as soon as there is room for it.
         while self._inbox:
-            self._handle(self._inbox.popleft())
+            event = self._inbox.popleft()
+            if isinstance(event, on.StopAsked) and event.kill:
+                self._set_timer(do.SetTimer(name="patience", at=time.monotonic() + PATIENCE))
+            self._handle(event)
         if more:
             for peer, message in self._channel.receive(FRAMES_A_TURN):
                 self._hear(peer, message)
@@ -239,6 +243,9 @@ class Supervisor:
                 self._check_silence(name.removeprefix("silence:"))
             elif name == "lease":
                 self._beat()
+            elif name == "patience":
+                self._files.give_up()
+                self._do_held()
             elif name == "mirror":
                 self._refresh_mirror()
             else:
