@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -618,3 +619,20 @@ def test_torch_trains_in_this_process_as_well():
         assert trainer.fit().metrics["batches"] == 2
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 3), (2, 2)])
+def test_a_checkpoint_of_shards_goes_on_in_another_number_of_workers(first: int, second: int):
+    """The example: FSDP2, each rank writes its own shards of model and optimizer."""
+    path = Path(__file__).parents[2] / "examples" / "sharded.py"
+    sharded = types.ModuleType("sharded")
+    exec(compile(path.read_text(), str(path), "exec"), vars(sharded))
+    before, after = sharded.main(first, second, steps=10)
+    assert (before.metrics["workers"], after.metrics["workers"]) == (first, second)
+    names = sorted(file.name for file in before.checkpoint.path.glob("*.distcp"))
+    assert names == [f"__{rank}_0.distcp" for rank in range(first)]
+    before.checkpoint.verify()
+    # Read back without a step, it is the same model; with steps, the same optimizer as without a stop between.
+    assert sharded.fit(second, 0, before.checkpoint).metrics["loss"] == pytest.approx(before.metrics["loss"], rel=1e-5)
+    through = sharded.fit(1, 20)
+    assert after.metrics["loss"] == pytest.approx(through.metrics["loss"], rel=1e-3)
