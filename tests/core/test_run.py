@@ -7,7 +7,7 @@ from harness import Story
 
 from shoal._core import commands as do
 from shoal._core import events as on
-from shoal._core.ending import GRACE_AFTER_STOP, STOP_LEAD
+from shoal._core.ending import GRACE_AFTER_STOP, KILL_LIMIT, STOP_LEAD
 from shoal._core.failure import FailurePolicy
 from shoal._core.messages import DumpStacks, Farewell, Gathered, Ready, Stacks, StopAt, WorkerHello
 from shoal._core.records import AttemptEnded, AttemptStarted, RunEnded, fold
@@ -503,3 +503,20 @@ def test_a_step_that_the_table_lacks_is_refused_with_the_story():
 def test_every_state_is_reached_and_every_one_but_the_last_is_left():
     assert set(TRANSITIONS.values()) | {RunState.PENDING} == set(RunState)
     assert {before for before, _ in TRANSITIONS} == {state for state in RunState if not state.final}
+
+
+def test_a_process_that_cannot_be_killed_is_named_and_left_behind():
+    """C9: shutdown has a bound, the pid is named, the run ends."""
+    story = Story(2).training()
+    story.raises(0)
+    story.wait(0.2)
+    story.exits(0)
+    assert story.all(do.Kill)
+    story.wait(KILL_LIMIT - 1)
+    assert not story.run.state.final
+    story.wait(2)
+    assert story.run.state is RunState.FAILED
+    (said,) = [c.text for c in story.all(do.Say) if "does not end" in c.text]
+    assert "rank 1 on h0" in said
+    assert "process 101" in said
+    assert story.end.failures[0].rank == 0  # the cause is still the cause

@@ -11,7 +11,7 @@ from typing import Any
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.checkpoints import Checkpoints
-from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, Ending, grace_after
+from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, KILL_LIMIT, Ending, grace_after
 from shoal._core.failure import Failure
 from shoal._core.group import Group, Phase, Worker
 from shoal._core.hang import Hang
@@ -134,6 +134,7 @@ class Attempt:
         if worker.phase is not Phase.STARTING or self.state is RunState.ENDING:
             return
         worker.phase = Phase.SETTING_UP
+        worker.pid = message.pid
         latest = self._checkpoints.latest
         self._out.emit(
             do.SetUp(
@@ -312,6 +313,8 @@ class Attempt:
             self._preemption.agree(self.group)
         elif kind == "preempted" and self.state is not RunState.ENDING:
             self._take_preempted_away()
+        elif kind == "unkilled":
+            self._leave_behind()
         elif kind == "stacks":
             self._end_hung_group()
         elif kind == "held":
@@ -337,6 +340,24 @@ class Attempt:
         if self.stop is None and storing and self._ending.extend(self.group):
             return
         self.kill()
+
+    def _leave_behind(self) -> None:
+        """Wait no longer for processes that SIGKILL does not end."""
+        for worker in self.group.alive():
+            if not worker.killed and not worker.over:
+                continue
+            self.host_lost = True  # what it holds of the machine, it still holds
+            which = f"process {worker.pid}" if worker.pid else "its process"
+            host = worker.placement.hostname
+            self._out.say(
+                f"rank {worker.rank} on {host} does not end: {which} has not reacted to SIGKILL for {KILL_LIMIT:g} s. "
+                f"It hangs in the kernel (a dead disk, network mount or driver?) and is left behind; look at "
+                f"/proc/{worker.pid or '<pid>'}/stack on {host}",
+                "warning",
+            )
+            if not worker.over:
+                self._fail(worker, lost=f"could not be ended: {which} does not react to SIGKILL")
+            worker.gone = True
 
     def _end(self, grace: float) -> None:
         """Let the attempt end: who has finished may go, the rest is killed after ``grace`` seconds."""

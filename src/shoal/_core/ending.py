@@ -19,6 +19,8 @@ GRACE_AFTER_DEATH = 0.0
 GRACE_AFTER_STOP = 3.0
 # How far ahead of now, in seconds, the report lies at which all ranks stop: reports wait 0.05 s in a worker.
 STOP_LEAD = 0.15
+# After how long, in seconds, a process that SIGKILL does not end is waited for no more: it hangs in the kernel.
+KILL_LIMIT = 15.0
 # How long survivors may take to store a checkpoint that needs none of the lost ranks, and how often that is looked at.
 STORE_LIMIT = 60.0
 STORE_LOOK = 0.05
@@ -66,6 +68,7 @@ class Ending:
             worker.killed = worker.killed or not worker.over
         if alive:
             self._outbox.emit(do.Kill(attempt=group.attempt, ranks=tuple(worker.rank for worker in alive)))
+            self._outbox.timer(f"unkilled:{group.attempt}", KILL_LIMIT)
 
 
 def grace_after(failure: Failure) -> float:

@@ -23,12 +23,13 @@ class Phase(enum.StrEnum):
 
 
 class Worker:
-    """One rank of an attempt. ``gone`` is true once its process is reaped."""
+    """One rank of an attempt. ``gone`` is true once its process is reaped; ``pid`` is 0 until it has said hello."""
 
     def __init__(self, placement: Placement):
         self.placement = placement
         self.rank = placement.ranks.world_rank
         self.phase = Phase.STARTING
+        self.pid = 0
         self.gone = False
         self.killed = False
         self.stopped = False

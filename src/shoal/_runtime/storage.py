@@ -70,7 +70,7 @@ class LocalStorage:
         source, target = self.root / staging, self.root / name
         if not source.exists() and target.exists():
             return str(target)
-        source.mkdir(parents=True, exist_ok=True)
+        source.mkdir(exist_ok=True)  # not its parents: a run's directory that was removed is not made again
         (source / MANIFEST).write_bytes(written(Manifest(report=n, files=list(files))))
         if target.exists():  # a damaged checkpoint that a resumed run made anew
             os.rename(target, self.root / f"{staging}.replaced")

@@ -40,15 +40,18 @@ def listing(directory: Path) -> list[FileEntry]:
 
 
 def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
-    """Copy files and return them with sizes and digests. Each appears in ``target`` whole or not at all."""
-    target.mkdir(parents=True, exist_ok=True)
+    """Copy files and return them with sizes and digests. Each appears in ``target`` whole or not at all.
+
+    ``target`` is made, but not what it lies in: a run's directory that was removed is not made again.
+    """
+    target.mkdir(exist_ok=True)
     return [_copy_file(source / file, target / file, file) for file in files]
 
 
 def move(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
     """Move files within a file system and return them with sizes, without digests."""
     entries = []
-    target.mkdir(parents=True, exist_ok=True)
+    target.mkdir(exist_ok=True)
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         os.replace(source / file, target / file)

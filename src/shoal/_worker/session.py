@@ -222,7 +222,8 @@ class Session:
         if isinstance(root, Remote):  # files are made on this machine's disk, from where they are uploaded
             root = Path(self.scratch)
         directory = root / f".staging-{self.task.attempt}-own-{self.ranks.world_rank}-{number}"
-        directory.mkdir(parents=True)
+        os.makedirs(self.scratch, exist_ok=True)
+        directory.mkdir()
         self._own_directories.add(directory)
         return directory
 
