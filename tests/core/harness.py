@@ -54,6 +54,7 @@ class Story:
             history,
         )
         self.now = 0.0
+        self.without_py_spy = True
         self.damage: dict[int, str] = {}
         self.done: list[do.Command] = []
         self.timers: dict[str, float] = {}
@@ -65,6 +66,9 @@ class Story:
         commands = self.run.handle(event, self.now)
         self.done += commands
         for command in commands:
+            if isinstance(command, do.DumpNativeStacks) and self.without_py_spy:
+                for rank in command.pids:
+                    self.see(on.NativeStacksRead(attempt=command.attempt, rank=rank, text=""))
             if isinstance(command, do.SetTimer):
                 self.timers[command.name] = command.at
             if isinstance(command, do.Inspect):

@@ -9,6 +9,7 @@ from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.ending import GRACE_AFTER_STOP, KILL_LIMIT, STOP_LEAD
 from shoal._core.failure import FailurePolicy
+from shoal._core.hang import NATIVE_SECONDS, STACKS_SECONDS
 from shoal._core.messages import DumpStacks, Farewell, Gathered, Ready, Stacks, StopAt, WorkerHello
 from shoal._core.records import AttemptEnded, AttemptStarted, RunEnded, fold
 from shoal._core.retention import CheckpointPolicy
@@ -222,7 +223,7 @@ def test_a_group_without_reports_is_asked_for_its_stacks_and_then_fails():
     story.hears(1, Stacks(text="in a loop"))
     assert story.run.state is RunState.RUNNING
     story.hears(0, Stacks(text="in all_reduce"))
-    assert [(c.rank, c.text) for c in story.all(do.KeepStacks)] == [(1, "in a loop"), (0, "in all_reduce")]
+    assert [(c.rank, c.text) for c in story.all(do.KeepStacks)] == [(0, "in all_reduce"), (1, "in a loop")]
     story.wait(0)
     story.reap()
     assert story.end.failures[0].rank == 1
@@ -520,3 +521,20 @@ def test_a_process_that_cannot_be_killed_is_named_and_left_behind():
     assert "rank 1 on h0" in said
     assert "process 101" in said
     assert story.end.failures[0].rank == 0  # the cause is still the cause
+
+
+def test_native_stacks_are_kept_with_the_others_and_waited_for_longer():
+    story = Story(2, policy=FailurePolicy(progress_timeout=10.0)).training()
+    story.without_py_spy = False
+    story.wait(10)
+    story.hears(0, Stacks(text="python 0"))
+    story.wait(STACKS_SECONDS + 1)
+    assert story.all(do.KeepStacks) == []
+    for rank in range(2):
+        story.see(on.NativeStacksRead(attempt=1, rank=rank, text=f"native {rank}"))
+    story.wait(NATIVE_SECONDS)
+    kept = {c.rank: c.text for c in story.all(do.KeepStacks)}
+    assert "python 0" in kept[0]
+    assert "native 0" in kept[0]
+    assert "no answer" in kept[1]
+    assert "native 1" in kept[1]

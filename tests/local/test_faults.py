@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -576,6 +577,25 @@ def test_a_stopped_worker_is_found_and_ended():
     result = fit(train_func, 2, failure_config=limit)
     assert result.metrics["attempt"] == 2
     assert "no answer" in (Path(result.path) / "stacks/attempt_1_rank_1.txt").read_text()
+
+
+def test_a_rank_that_native_code_holds_is_shown_by_py_spy():
+    def train_func():
+        train.report({"attempt": train.get_context().get_attempt()})
+        if rank() == 1 and train.get_context().get_attempt() == 1:
+            held_by_native_code()
+        train.collective.barrier()
+
+    def held_by_native_code():
+        ctypes.PyDLL(None).sleep(60)  # a C function that keeps the interpreter's lock: nothing else of Python runs
+
+    limit = FailureConfig(max_failures=1, progress_timeout_s=1.0)
+    result = fit(train_func, 2, failure_config=limit)
+    assert result.metrics["attempt"] == 2
+    stacks = (Path(result.path) / "stacks/attempt_1_rank_1.txt").read_text()
+    assert "no answer" in stacks
+    assert "Native stacks, by py-spy:" in stacks
+    assert "held_by_native_code" in stacks
 
 
 def test_a_worker_that_ignores_sigterm_is_ended_all_the_same():

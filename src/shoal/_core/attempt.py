@@ -227,7 +227,12 @@ class Attempt:
             self._end(grace_after(self._fail(worker, lost="left before its function had begun")))
 
     def _stacks(self, worker: Worker, message: Stacks) -> None:
-        if self._hang.answered(self.group, worker, message.text):
+        if self._hang.answered(self.group, worker.rank, message.text):
+            self._end_hung_group()
+
+    def native_stacks(self, event: on.NativeStacksRead) -> None:
+        """A host has looked at the stacks of a worker."""
+        if self._hang.answered(self.group, event.rank, event.text, native=True):
             self._end_hung_group()
 
     def _preempted(self, worker: Worker, message: Preempted) -> None:
@@ -315,7 +320,7 @@ class Attempt:
             self._take_preempted_away()
         elif kind == "unkilled":
             self._leave_behind()
-        elif kind == "stacks":
+        elif kind == "stacks" and not self._hang.wait_for_native(self.group):
             self._end_hung_group()
         elif kind == "held":
             self._checkpoints.held(self.group, int(detail))

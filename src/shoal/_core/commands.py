@@ -134,6 +134,13 @@ class SetTimer(Command, frozen=True, kw_only=True):
     at: float
 
 
+class DumpNativeStacks(Command, frozen=True, kw_only=True):
+    """Ask the hosts for the native stacks of these processes, by rank."""
+
+    attempt: int
+    pids: dict[int, int]
+
+
 class KeepStacks(Command, frozen=True, kw_only=True):
     """Keep the stacks of a rank in the run's directory, and show them."""
 

@@ -69,6 +69,14 @@ class Exited(Event, frozen=True, kw_only=True):
     exit: ExitInfo
 
 
+class NativeStacksRead(Event, frozen=True, kw_only=True):
+    """A host has looked at the native stacks of a worker; ``text`` is empty if it cannot."""
+
+    attempt: int
+    rank: int
+    text: str
+
+
 class HostLost(Event, frozen=True, kw_only=True):
     """A machine, or the host program on it, is gone with all its workers."""
 

@@ -74,6 +74,13 @@ class Group:
         """Return the workers whose process is not known to be gone."""
         return [worker for worker in self.workers if not worker.gone]
 
+    def by_host(self, ranks: Iterable[int]) -> dict[str, list[int]]:
+        """Return these ranks by the host on which they run."""
+        hosts: dict[str, list[int]] = {}
+        for rank in ranks:
+            hosts.setdefault(self.workers[rank].placement.host, []).append(rank)
+        return hosts
+
     def phases(self) -> dict[int, str]:
         """Return each rank's phase, for people."""
         return {worker.rank: worker.phase.value for worker in self.workers}

@@ -8,6 +8,7 @@ from shoal._core.messages import DumpStacks
 from shoal._core.outbox import Outbox
 
 STACKS_SECONDS = 3.0  # how long ranks have to answer; one that is stopped or stuck in a system call never does
+NATIVE_SECONDS = 12.0  # how much longer hosts have that read native stacks: the symbols of torch take them seconds
 
 
 class Hang:
@@ -16,41 +17,55 @@ class Hang:
     def __init__(self, limit: float | None, outbox: Outbox):
         self._limit = limit
         self._outbox = outbox
-        self._asked: set[int] | None = None
+        self._python: dict[int, str | None] = {}
+        self._native: dict[int, str | None] = {}
+        self._waited_for_native = False
 
     def watch(self, group: Group) -> None:
         """The first rank trains from now on."""
-        self._asked = None
+        self._python, self._native = {}, {}
         if self._limit is not None:
             for worker in group.workers:
                 worker.heard_at = self._outbox.now
             self._outbox.timer(f"progress:{group.attempt}", self._limit)
 
     def check(self, group: Group) -> None:
-        """The time of the slowest rank may be up: if so, ask all ranks what they are doing."""
-        if self._limit is None or self._asked is not None:
+        """The time of the slowest rank may be up: if so, ask all ranks what they are doing, and their hosts, too."""
+        if self._limit is None or self._python:
             return
         last = min((w.heard_at for w in group.workers if not w.over), default=self._outbox.now)
         left = last + self._limit - self._outbox.now
         if left > 1e-6:
             self._outbox.timer(f"progress:{group.attempt}", left)
             return
-        self._asked = {worker.rank for worker in group.alive()}
         ranks = ", ".join(str(worker.rank) for worker in self.stuck(group))
         self._outbox.say(
             f"no report of rank {ranks} for {self._limit:g} s; asking all ranks for their stacks", "warning"
         )
-        for rank in sorted(self._asked):
-            self._outbox.tell(group.attempt, rank, DumpStacks())
+        for worker in group.alive():
+            self._python[worker.rank] = None
+            self._outbox.tell(group.attempt, worker.rank, DumpStacks())
+        pids = {worker.rank: worker.pid for worker in group.alive() if worker.pid}
+        self._native = dict.fromkeys(pids)
+        self._waited_for_native = False
+        self._outbox.emit(do.DumpNativeStacks(attempt=group.attempt, pids=pids))
         self._outbox.timer(f"stacks:{group.attempt}", STACKS_SECONDS)
 
-    def answered(self, group: Group, worker: Worker, text: str) -> bool:
-        """Keep the stacks of a rank; true if it was the last one."""
-        self._outbox.emit(do.KeepStacks(attempt=group.attempt, rank=worker.rank, text=text))
-        if self._asked is None:
+    def answered(self, group: Group, rank: int, text: str, *, native: bool = False) -> bool:
+        """Take the stacks of a rank; true if nothing more is to come."""
+        answers = self._native if native else self._python
+        if answers.get(rank, "") is not None:
+            return False  # nobody asked, or the answer is there
+        answers[rank] = text
+        return all(text is not None for text in (*self._python.values(), *self._native.values()))
+
+    def wait_for_native(self, group: Group) -> bool:
+        """Whether hosts that are still reading stacks are to be waited for, once."""
+        if self._waited_for_native or all(text is not None for text in self._native.values()):
             return False
-        self._asked.discard(worker.rank)
-        return not self._asked
+        self._waited_for_native = True
+        self._outbox.timer(f"stacks:{group.attempt}", NATIVE_SECONDS)
+        return True
 
     def stuck(self, group: Group) -> list[Worker]:
         """Return the ranks that have not reported in time."""
@@ -60,10 +75,12 @@ class Hang:
         ]
 
     def conclude(self, group: Group) -> str:
-        """Return what to say of the ranks that are stuck; empty if nobody was asked."""
-        if self._asked is None:
+        """Keep what was answered, and return what to say of the ranks that are stuck; empty if nobody was asked."""
+        if not self._python:
             return ""
-        for rank in sorted(self._asked):
-            text = "(no answer: the process is stopped, or its interpreter is held by native code)\n"
-            self._outbox.emit(do.KeepStacks(attempt=group.attempt, rank=rank, text=text))
+        for rank, text in sorted(self._python.items()):
+            missing = "(no answer: the process is stopped, or its interpreter is held by native code)\n"
+            native = self._native.get(rank)
+            whole = (text or missing) + (f"\nNative stacks, by py-spy:\n{native}" if native else "")
+            self._outbox.emit(do.KeepStacks(attempt=group.attempt, rank=rank, text=whole))
         return f"hung: it made no report for {self._limit:g} s (progress_timeout_s); stacks of all ranks are in stacks/"

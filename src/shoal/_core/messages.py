@@ -338,7 +338,15 @@ class Pulse(Message, frozen=True, kw_only=True):
     """The host and its workers are alive; the supervisor answers with the same."""
 
 
-FromHost = HostHello | WorkerOutput | WorkerExited | Pulse
+class NativeStacks(Message, frozen=True, kw_only=True):
+    """The native stacks of a worker as text, read from outside; empty if they cannot be had."""
+
+    attempt: int
+    rank: int
+    text: str
+
+
+FromHost = HostHello | WorkerOutput | WorkerExited | NativeStacks | Pulse
 
 
 # ---- to a host ------------------------------------------------------------------------------------------------------
@@ -370,4 +378,11 @@ class KillWorkers(Message, frozen=True, kw_only=True):
     ranks: list[int]
 
 
-ToHost = StartWorker | KillWorkers | Pulse
+class ReadStacks(Message, frozen=True, kw_only=True):
+    """Answer with the ``NativeStacks`` of these processes, by rank."""
+
+    attempt: int
+    pids: dict[int, int]
+
+
+ToHost = StartWorker | KillWorkers | ReadStacks | Pulse

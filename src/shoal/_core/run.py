@@ -56,6 +56,7 @@ class Run:
             on.Infeasible: self._infeasible,
             on.Heard: self._heard,
             on.Exited: self._exited,
+            on.NativeStacksRead: self._native_stacks_read,
             on.HostLost: self._lost,
             on.CommitDone: self._commit_done,
             on.Inspected: self._inspected,
@@ -241,6 +242,10 @@ class Run:
     def _exited(self, event: on.Exited) -> None:
         if self._live and event.attempt == self._live.group.attempt:
             self._live.exited(event)
+
+    def _native_stacks_read(self, event: on.NativeStacksRead) -> None:
+        if self._live and event.attempt == self._live.group.attempt:
+            self._live.native_stacks(event)
 
     def _lost(self, event: on.HostLost) -> None:
         if self.attempt:  # between attempts as well: the next one must not begin there

@@ -21,15 +21,19 @@ import zmq
 from shoal._core.messages import (
     Boot,
     Endpoint,
+    FromHost,
     HostHello,
     KillWorkers,
+    NativeStacks,
     Pulse,
+    ReadStacks,
     StartWorker,
     ToHost,
     WorkerExited,
     WorkerOutput,
 )
 from shoal._host import wire
+from shoal._host.native import StackReader
 from shoal._host.output import Output
 from shoal._worker.connection import connect, dealer
 from shoal._worker.process import Birth
@@ -69,7 +73,7 @@ class Link:
         connect(self.socket, order.endpoint)
         self.say(HostHello(token=order.endpoint.token, hostname=hostname, pid=os.getpid(), limit=order.limit))
 
-    def say(self, message: HostHello | WorkerOutput | WorkerExited | Pulse) -> bool:
+    def say(self, message: FromHost) -> bool:
         """Send a message; false where the supervisor is so far behind that it must be tried again later."""
         try:
             self.socket.send(self._encode(message), zmq.NOBLOCK)
@@ -100,6 +104,7 @@ class Host:
         self._links: dict[str, Link] = {}
         self._outputs: dict[wire.Key, Output] = {}
         self._exits: list[wire.Gone] = []
+        self._stacks = StackReader()
         self._quiet_until = 0.0
         self._listening: set[int] = set()
         self._control_rest = b""
@@ -109,6 +114,7 @@ class Host:
         self._parent = os.pidfd_open(parent) if parent and hasattr(os, "pidfd_open") else -1
         self._poller.register(0, zmq.POLLIN)
         self._poller.register(forks.fileno(), zmq.POLLIN)
+        self._poller.register(self._stacks.descriptor, zmq.POLLIN)
         if self._parent >= 0:
             self._poller.register(self._parent, zmq.POLLIN)
 
@@ -125,6 +131,8 @@ class Host:
                 elif source == self._forks.fileno():
                     if not self._take_exit():
                         return
+                elif source == self._stacks.descriptor:
+                    self._tell_stacks()
                 elif isinstance(source, zmq.Socket):
                     self._take_orders(source)
             now = time.monotonic()
@@ -170,6 +178,8 @@ class Host:
             elif isinstance(order, KillWorkers):
                 for rank in order.ranks:
                     wire.send(self._forks, wire.Kill(key=wire.Key(run_id, order.attempt, rank)))
+            elif isinstance(order, ReadStacks):
+                self._stacks.ask(run_id, order.attempt, order.pids)
 
     def _start(self, link: Link, order: StartWorker) -> None:
         key = wire.Key(order.run_id, order.attempt, order.rank)
@@ -280,6 +290,12 @@ class Host:
             self._listening.discard(output.read_end)
         output.close()
         shutil.rmtree(self._directory / f"{key.run_id}-{key.attempt}-{key.rank}", ignore_errors=True)
+
+    def _tell_stacks(self) -> None:
+        for dump in self._stacks.take():
+            link = self._links.get(dump.run_id)
+            if link is not None:
+                link.say(NativeStacks(attempt=dump.attempt, rank=dump.rank, text=dump.text))
 
     # ---- the fence --------------------------------------------------------------------------------------------------
 

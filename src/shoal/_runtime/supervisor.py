@@ -27,7 +27,9 @@ from shoal._core.messages import (
     FromWorker,
     HostHello,
     KillWorkers,
+    NativeStacks,
     Pulse,
+    ReadStacks,
     Setup,
     StartWorker,
     WorkerExited,
@@ -118,6 +120,7 @@ class Supervisor:
             do.WriteRow: self._write_row,
             **CheckpointDeeds(parts.files, parts.validator, self.post, self._committed).deeds,
             do.SetTimer: self._set_timer,
+            do.DumpNativeStacks: self._dump_native_stacks,
             do.KeepStacks: self._keep_stacks,
             do.Say: self._say,
             do.Notify: self._notify,
@@ -269,6 +272,8 @@ class Supervisor:
             case WorkerExited():
                 self._parts.display.on_output_end(message.rank)
                 self._handle(on.Exited(attempt=message.attempt, rank=message.rank, exit=message.exit))
+            case NativeStacks():
+                self._handle(on.NativeStacksRead(attempt=message.attempt, rank=message.rank, text=message.text))
             case HostHello() if message.limit:
                 self._expect_pulse(peer.host, message.limit)
             case Pulse() if peer.host in self._host_limits:
@@ -358,11 +363,18 @@ class Supervisor:
             for rank in command.ranks:
                 self.post(on.Exited(attempt=command.attempt, rank=rank, exit=ExitInfo(pid=os.getpid(), code=0)))
             return
-        by_host: dict[str, list[int]] = {}
-        for rank in command.ranks:
-            by_host.setdefault(group.workers[rank].placement.host, []).append(rank)
-        for host, ranks in by_host.items():
+        for host, ranks in group.by_host(command.ranks).items():
             self._channel.send(HostPeer(host), KillWorkers(attempt=command.attempt, ranks=ranks))
+
+    def _dump_native_stacks(self, command: do.DumpNativeStacks) -> None:
+        group = self._machine.group
+        if self._parts.engine.in_process or group is None:
+            for rank in command.pids:  # there is no host that could look
+                self.post(on.NativeStacksRead(attempt=command.attempt, rank=rank, text=""))
+            return
+        for host, ranks in group.by_host(command.pids).items():
+            pids = {rank: command.pids[rank] for rank in ranks}
+            self._channel.send(HostPeer(host), ReadStacks(attempt=command.attempt, pids=pids))
 
     def _persist(self, command: do.Persist) -> None:
         self._files.persist(command.record)

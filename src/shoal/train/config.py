@@ -141,7 +141,8 @@ class FailureConfig:
         between; doubled each time, up to a minute. After a first failure it starts again at once.
     progress_timeout_s : float, optional
         After how many seconds without a report of some rank, from when the first rank trains, the group counts as hung:
-        the stacks of all ranks are shown and kept in ``stacks/``, and that is a failure like another. Never by default.
+        the stacks of all ranks are shown and kept in ``stacks/`` (the native ones too where py-spy is installed), and
+        that is a failure like another. Never by default.
     """
 
     max_failures: int = 0
