@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ from workers import fit, rank
 
 from shoal import train
 from shoal._worker import files
+from shoal._worker.uploader import AT_ONCE
 from shoal.errors import StorageError
 from shoal.train import Checkpoint, CheckpointConfig, CheckpointUploadMode
 
@@ -155,17 +157,42 @@ def test_damage_is_found_by_reading(tmp_path: Path):
         Checkpoint(tmp_path).verify()
 
 
-def test_a_large_file_and_a_small_one_have_the_same_kind_of_digest(tmp_path: Path):
+def test_large_and_small_files_are_copied_and_have_the_same_kind_of_digest(tmp_path: Path):
     (tmp_path / "from/deep").mkdir(parents=True)
-    sizes = {"deep/small": 1000, "large": files.SMALL + 12345, "empty": 0}
+    sizes = {"deep/small": 1000, "large": 2 * files.CHUNK + 12345, "empty": 0}
     for name, size in sizes.items():
         (tmp_path / "from" / name).write_bytes(os.urandom(size))
     entries = files.copy(tmp_path / "from", tmp_path / "to", sizes)
     for entry in entries:
         assert (tmp_path / "to" / entry.path).read_bytes() == (tmp_path / "from" / entry.path).read_bytes()
         assert entry.size == sizes[entry.path]
+    directory = os.open(tmp_path / "to", os.O_RDONLY)
+    for entry in files.with_digests(directory, entries):
         assert entry.digest == files.digest(tmp_path / "from" / entry.path)
+    os.close(directory)
     assert [e.path for e in files.listing(tmp_path / "to")] == ["empty", "large", "deep/small"]
+
+
+def test_the_digests_of_large_files_come_after_the_commit_and_are_in_the_manifest_at_the_end(tmp_path: Path):
+    def work() -> None:
+        directory = Path(train.get_context().get_trial_dir(), "big")
+        directory.mkdir()
+        (directory / "model").write_bytes(os.urandom(AT_ONCE + 1))
+        train.report({}, Checkpoint(directory))
+        with train.checkpoint_dir() as own:
+            (own / "model").write_bytes(os.urandom(AT_ONCE + 1))
+            train.report({}, Checkpoint(own))
+
+    result = fit(work, 1)
+    for checkpoint, _ in result.best_checkpoints:
+        manifest = json.loads((checkpoint.path / files.MANIFEST).read_text())
+        assert [entry["digest"][:6] for entry in manifest["files"]] == ["crc32:"]
+        with open(checkpoint.path / "model", "r+b") as file:
+            file.seek(AT_ONCE)
+            file.write(b"!?")
+            file.truncate(AT_ONCE + 1)
+        with pytest.raises(StorageError, match="model has changed"):
+            checkpoint.verify()
 
 
 def test_metadata_of_a_checkpoint(tmp_path: Path):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import zlib
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 from shoal._core.messages import FileEntry
 
 CHUNK = 4 << 20
-SMALL = 16 << 20  # bytes; from here on the digest is worth a second thread
 MANIFEST = ".manifest.json"
 FICLONE = 0x40049409
 
@@ -40,7 +39,7 @@ def listing(directory: Path) -> list[FileEntry]:
 
 
 def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
-    """Copy files and return them with sizes and digests. Each appears in ``target`` whole or not at all.
+    """Copy files and return them with sizes, without digests. Each appears in ``target`` whole or not at all.
 
     ``target`` is made, but not what it lies in: a run's directory that was removed is not made again.
     """
@@ -49,7 +48,7 @@ def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
 
 
 def move(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
-    """Move files within a file system and return them with sizes, without digests."""
+    """Move files within a file system and return them with sizes, without digests. ``target`` is as for ``copy``."""
     entries = []
     target.mkdir(exist_ok=True)
     for file in files:
@@ -98,12 +97,9 @@ def _written(checksum: int) -> str:
 def _copy_file(source: Path, target: Path, name: str) -> FileEntry:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name[:200]}.part")
-    if _cloned(source, temporary):
-        entry = FileEntry(path=name, size=temporary.stat().st_size, digest=digest(temporary))
-    elif source.stat().st_size < SMALL:
-        entry = _copy_small(source, temporary, name)
-    else:
-        entry = _copy_large(source, temporary, name)
+    if not _cloned(source, temporary):
+        shutil.copyfile(source, temporary)  # within the kernel, where it can
+    entry = FileEntry(path=name, size=temporary.stat().st_size)
     os.replace(temporary, target)
     return entry
 
@@ -113,31 +109,8 @@ def _cloned(source: Path, target: Path) -> bool:
     with open(source, "rb") as reading, open(target, "wb") as writing:
         try:
             fcntl.ioctl(writing.fileno(), FICLONE, reading.fileno())
-        except OSError:
-            return False  # another file system, or one that cannot
-    return True
-
-
-def _copy_small(source: Path, target: Path, name: str) -> FileEntry:
-    data = source.read_bytes()
-    target.write_bytes(data)
-    return FileEntry(path=name, size=len(data), digest=_written(zlib.crc32(data)))
-
-
-def _copy_large(source: Path, target: Path, name: str) -> FileEntry:
-    """Copy while another thread computes the digest, which takes a third of the time that the copy takes."""
-    size = 0
-    with (
-        open(source, "rb", buffering=0) as reading,
-        open(target, "wb", buffering=0) as writing,
-        ThreadPoolExecutor(1, "shoal-digest") as digests,
-    ):
-        checksum: Future[int] = digests.submit(int)
-        while chunk := reading.read(CHUNK):
-            before = checksum.result()  # one chunk ahead at most, so that memory stays flat
-            checksum = digests.submit(zlib.crc32, chunk, before)
-            rest = memoryview(chunk)
-            while rest:
-                rest = rest[writing.write(rest) :]
-            size += len(chunk)
-        return FileEntry(path=name, size=size, digest=_written(checksum.result()))
+            return True
+        except OSError:  # another file system, or one that cannot
+            # ext4 writes a file out at once that was truncated when it was there already: begin with a new one.
+            target.unlink()
+            return False

@@ -126,12 +126,11 @@ class Remote:
 
     def put(self, source: Path, files: Iterable[str]) -> list[FileEntry]:
         """Store files of a local directory below this one and return them with sizes and digests."""
-        with ThreadPoolExecutor(AT_ONCE, "shoal-upload") as pool:
-            return list(pool.map(lambda file: self._put_file(source / file, file), files))
-
-    def _put_file(self, source: Path, file: str) -> FileEntry:
-        (self / file).upload(source)
-        return file_entry(source, file)
+        named = list(files)
+        with ThreadPoolExecutor(AT_ONCE, "shoal-upload") as uploads, ThreadPoolExecutor(1, "shoal-digest") as digests:
+            entries = digests.map(lambda file: file_entry(source / file, file), named)
+            list(uploads.map(lambda file: (self / file).upload(source / file), named))
+            return list(entries)
 
     def upload(self, source: Path) -> None:
         """Make this file a copy of one of this machine."""

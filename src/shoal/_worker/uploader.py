@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal._core.errors import StorageError
-from shoal._core.messages import Digests, Store, Stored
+from shoal._core.messages import Digests, FileEntry, Store, Stored
 from shoal._worker import files
 from shoal._worker.remote import Remote
 
 IN_FLIGHT = 2
+AT_ONCE = 4 << 20  # bytes whose digest takes less time than saying it later
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,19 @@ class Uploader:
                 self._say(Stored(n=part.n, files=[]))
             elif isinstance(target, Remote):
                 self._say(Stored(n=part.n, files=target.put(part.source, order.files)))
-            elif part.own:
-                self._move(part.n, part.source, target, order.files)
             else:
-                self._say(Stored(n=part.n, files=files.copy(part.source, target, order.files)))
+                place = files.move if part.own else files.copy
+                self._say_stored(part.n, target, place(part.source, target, order.files))
         except Exception as error:
             self._fail(part, error)
 
-    def _move(self, n: int, source: Path, target: Path, names: list[str]) -> None:
-        """Put files where they belong; their digests are for later readers, and nobody waits for them."""
-        entries = files.move(source, target, names)
+    def _say_stored(self, n: int, target: Path, entries: list[FileEntry]) -> None:
+        """Say that files are stored; the digests of large ones, which are for later readers, keep nobody waiting."""
         directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY)  # it gets its name while digests are computed
         try:
+            if sum(entry.size for entry in entries) <= AT_ONCE:
+                self._say(Stored(n=n, files=files.with_digests(directory, entries)))
+                return
             self._say(Stored(n=n, files=entries))
             with contextlib.suppress(FileNotFoundError):  # retention may have removed the checkpoint by now
                 self._say(Digests(n=n, files=files.with_digests(directory, entries)))
