@@ -307,6 +307,17 @@ def test_a_survivor_that_reports_what_others_have_committed_meanwhile_is_answere
     assert len(story.all(do.Commit)) == 1
 
 
+def test_a_checkpoint_that_the_user_s_code_stores_is_there_once_one_rank_has_said_so():
+    story = Story(2, max_failures=1).training()
+    replica(story, 0, 1, None, ())
+    replica(story, 1, 1, None, ())
+    story.exits(1, signal=9)
+    assert story.all(do.Commit) == []
+    story.hears(0, Stored(n=1, files=[], place="s3://bucket/there"))
+    (commit,) = story.all(do.Commit)
+    assert (commit.name, commit.staging) == ("s3://bucket/there", "")
+
+
 # ---- storage that does not rename ------------------------------------------------------------------------------------
 
 

@@ -184,6 +184,31 @@ def test_a_limit_of_memory_is_the_user_s_memory_error() -> None:
     assert isinstance(caught.value.__cause__, MemoryError)
 
 
+def test_a_survivor_commits_the_replica_that_a_preempted_rank_died_before_reporting() -> None:
+    """C13, with real processes: no failure is counted, and nobody waits for the dead."""
+
+    def work() -> int:
+        if train.get_context().get_attempt() == 2:
+            return start()
+        train.report({"step": 1})
+        if rank() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        while not train.get_preemption_info():
+            time.sleep(0.01)
+        if rank() == 1:
+            die()
+        time.sleep(0.5)  # rank 1 is gone by now
+        train.report({"step": 2}, parts(2), replicated=True)
+        return 0
+
+    began = time.monotonic()
+    grace = FailureConfig(max_failures=0, preemption_grace_s=30.0)
+    result = fit(work, 2, failure_config=grace)
+    assert result.return_value == 2
+    assert [attempt.checkpoint for attempt in result.attempts] == [0, 2]
+    assert time.monotonic() - began < 20
+
+
 # ---- with the kernel's control groups -------------------------------------------------------------------------------
 
 

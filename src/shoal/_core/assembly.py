@@ -316,7 +316,7 @@ class Assembly:
         everyone = self._everyone_delivered(n)
         if everyone and pending.wanted <= pending.covered and all(pending.done(rank) for rank in pending.offered):
             return True
-        if not self._lost or not pending.replicated or not pending.wanted <= pending.covered:
+        if not self._lost or not pending.replicated or not pending.stored or not pending.wanted <= pending.covered:
             return False
         ranks = range(len(self._delivered))
         return pending.declared or all(self._has_delivered(rank, n) or rank in self._lost for rank in ranks)
