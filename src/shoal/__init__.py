@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "abc", "errors", "init", "is_initialized", "shutdown", "train"]
 
-_MODULES = frozenset({"abc", "engines", "errors", "testing", "train"})
+_MODULES = frozenset({"abc", "engines", "errors", "testing", "train", "tune"})
 
 
 def init(

@@ -242,6 +242,7 @@ def test_a_file_system_object_says_where_the_storage_is(s3: str, monkeypatch: py
     assert result.checkpoint is not None
     assert (result.checkpoint.path / "step.txt").read_text() == "2"
     assert result.checkpoint.filesystem is filesystem
+    assert result.filesystem is filesystem
     assert Result.from_path(f"{path}/mine", filesystem).metrics["step"] == 2
     assert DataParallelTrainer.can_restore(f"{path}/mine", storage_filesystem=filesystem)
     through_upath = UPath(f"s3://{path}", endpoint_url=endpoint)

@@ -68,6 +68,15 @@ class Result:
         return locate(self.path, self.storage_filesystem)
 
     @property
+    def filesystem(self) -> Any:
+        """The fsspec file system in which ``path`` lies."""
+        if self.storage_filesystem is not None:
+            return self.storage_filesystem
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalFileSystem()
+
+    @property
     def metrics_dataframe(self) -> pd.DataFrame:
         """All reports of rank 0 as a pandas frame, a row each.
 
