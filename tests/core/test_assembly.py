@@ -253,6 +253,29 @@ def test_what_a_dead_rank_was_to_store_of_a_replicated_checkpoint_is_given_to_an
     assert [c.n for c in story.all(do.Commit)] == [1]
 
 
+def test_nothing_is_given_to_a_dead_rank_whose_last_report_comes_late():
+    story = Story(3, max_failures=1).training()
+    story.exits(0, signal=9)
+    replica(story, 0, 1)  # it was under way when the process died
+    replica(story, 2, 1)
+    assert story.stores_asked(2) == {1: ["model"]}
+    story.stores(2, 1, "model")
+    assert [c.n for c in story.all(do.Commit)] == [1]
+
+
+def test_a_dead_rank_that_had_stored_its_share_is_given_no_more():
+    story = Story(3, max_failures=1).training()
+    for rank in range(3):
+        replica(story, rank, 1)
+    story.stores(1, 1)
+    story.exits(1, signal=9)
+    story.exits(0, signal=9)
+    assert story.stores_asked(1) == {1: []}
+    assert story.stores_asked(2) == {1: ["model"]}
+    story.stores(2, 1, "model")
+    assert [c.n for c in story.all(do.Commit)] == [1]
+
+
 def test_a_replica_that_cannot_be_stored_is_stored_by_another_rank():
     story = Story(2).training()
     replica(story, 0, 1)

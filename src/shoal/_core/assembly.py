@@ -88,11 +88,11 @@ class _Pending:
         able = self.offered if self.declared else self.assigned
         return self.wanted <= self.covered.union(*(files for rank, files in able.items() if rank in alive))
 
-    def missing(self) -> dict[int, set[str]]:
+    def missing(self, lost: set[int]) -> dict[int, set[str]]:
         """Return what nobody is to store any more and which rank, of those that have it and wait, can."""
         given = set().union(*self.assigned.values())
         again: dict[int, set[str]] = {}
-        for rank in sorted(self.assigned):
+        for rank in sorted(self.assigned.keys() - lost):
             files = self.offered[rank] - given
             if files:
                 again[rank] = files
@@ -143,6 +143,8 @@ class Assembly:
             pending.validation[rank] = report.validation
         if report.name:
             pending.names[rank] = report.name
+        if rank in self._lost and pending.declared:
+            pending.forget(rank)  # its last words: it has it no more
 
     def stored(self, rank: int, message: Stored) -> None:
         """Take the word of a rank that its files of a report are whole in staging, or cannot be."""
@@ -234,7 +236,7 @@ class Assembly:
                     pending.assigned[rank] = files
                     given.append(self._assignment(rank, n, pending, files))
             if pending.declared:
-                for rank, files in pending.missing().items():
+                for rank, files in pending.missing(self._lost).items():
                     pending.assigned[rank] = pending.assigned[rank] | files
                     given.append(self._assignment(rank, n, pending, files))
         return given
