@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import tune
+from shoal._core.trial_table import WAITING
 from shoal._core.trials import Trial, TrialScheduler, TrialStatus
 from shoal.tune.schedulers import (
     ASHAScheduler,
@@ -31,11 +32,17 @@ class Population:
         self.clones: list[tuple[str, str, dict[str, Any]]] = []
         self.stopped: list[str] = []
         for trial in self.trials:
-            trial.status = TrialStatus.RUNNING
+            trial.status, trial.has_checkpoint = TrialStatus.RUNNING, True
             scheduler.on_trial_add(self, trial)
 
     def get_trials(self) -> list[Trial]:
         return self.trials
+
+    def get_live_trials(self) -> list[Trial]:
+        return [trial for trial in self.trials if not trial.finished]
+
+    def get_waiting_trials(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.status in WAITING]
 
     def clone(self, trial: Trial, source: Trial, config: Mapping[str, Any]) -> None:
         self.clones.append((trial.trial_id, source.trial_id, dict(config)))
@@ -98,6 +105,12 @@ def test_asha_by_hand():
         assert population.report(trial, time, value) == follows, (trial, time)
 
 
+def exact_quantile(values: list[float], share: Fraction) -> float:
+    ordered, place = sorted(values), share * (len(values) - 1)  # in fractions: a third of three is one
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return high if low == -math.inf else low + (high - low) * float(place - math.floor(place))
+
+
 @given(st.integers(0, 10_000), st.sampled_from(["max", "min"]), st.sampled_from([2, 3, 4]))
 def test_asha_decides_as_its_definition_in_any_order_of_arrival(seed: int, mode: str, factor: int):
     rng = Random(seed)
@@ -116,9 +129,7 @@ def test_asha_decides_as_its_definition_in_any_order_of_arrival(seed: int, mode:
         elif times[number] in rungs:
             earlier = seen[times[number]]
             worth = -math.inf if math.isnan(value) else value if mode == "max" else -value
-            low = np.quantile(earlier, 1 - 1 / factor, method="lower") if earlier else -math.inf
-            high = np.quantile(earlier, 1 - 1 / factor, method="higher") if earlier else -math.inf
-            cutoff = np.quantile(earlier, 1 - 1 / factor) if low > -math.inf else high
+            cutoff = exact_quantile(earlier, 1 - Fraction(1, factor)) if earlier else -math.inf
             expected = "CONTINUE" if worth > -math.inf and worth >= cutoff - 1e-12 else "STOP"
             seen[times[number]].append(worth)
         else:

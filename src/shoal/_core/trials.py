@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+from shoal._core.plain_data import printable
 from shoal._core.retention import score
 
 MODES = ("max", "min")
@@ -39,13 +40,27 @@ class Trial:
         How far it has come.
     last_result : dict
         Its last report, with ``training_iteration`` and ``time_total_s``; empty before the first.
+    reports : int
+        How many reports it has made, those not counted that it makes again after a restart.
+    error : str
+        Why it failed.
+    started_before : bool
+        Whether there is a run of it to go on with.
+    has_checkpoint : bool
+        Whether it has reported a checkpoint, from which it, or another trial, can go on.
     """
+
+    __slots__ = ("config", "error", "has_checkpoint", "last_result", "reports", "started_before", "status", "trial_id")
 
     def __init__(self, trial_id: str, config: dict[str, Any]):
         self.trial_id = trial_id
         self.config = config
         self.status = TrialStatus.PENDING
         self.last_result: dict[str, Any] = {}
+        self.reports = 0
+        self.error = ""
+        self.started_before = False
+        self.has_checkpoint = False
 
     def __repr__(self) -> str:
         return f"<trial {self.trial_id} {self.status}>"
@@ -61,6 +76,12 @@ class Trials(Protocol):
 
     def get_trials(self) -> Sequence[Trial]:
         """Return all trials, in the order in which they were made."""
+
+    def get_live_trials(self) -> Sequence[Trial]:
+        """Return those that have not ended, in the order in which they were made."""
+
+    def get_waiting_trials(self) -> Sequence[Trial]:
+        """Return those that can be started now: new ones, and paused ones whose processes are gone."""
 
     def clone(self, trial: Trial, source: Trial, config: Mapping[str, Any]) -> None:
         """Have a trial go on from the newest checkpoint of another one, with this configuration."""
@@ -78,9 +99,15 @@ class Searcher(ABC):
         The metric to optimize, ``"eval/acc"`` for nested ones; the experiment's if it is not given.
     mode : str, optional
         ``"max"`` or ``"min"``.
+
+    Attributes
+    ----------
+    counts_samples : bool
+        Whether it ends by itself after ``num_samples`` samples, each of which may be several trials.
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
+    counts_samples: ClassVar[bool] = False
 
     def __init__(self, metric: str | None = None, mode: str | None = None):
         check_mode(mode, optional=True)
@@ -107,6 +134,19 @@ class Searcher(ABC):
         self._mode = self._mode or mode
         return True
 
+    def total_samples(self) -> int | None:
+        """Return how many trials there will be, where it counts them by itself and knows."""
+        return None
+
+    def suggested_before(self, trial_id: str, config: dict[str, Any]) -> dict[str, Any]:
+        """Take what an earlier session's searcher has suggested, and return it, with the objects that were in it.
+
+        By default it is suggested anew. A searcher whose suggestions may differ from one session to the next puts the
+        recorded configuration in their place.
+        """
+        again = self.suggest(trial_id)
+        return again if isinstance(again, dict) and printable(again) == printable(config) else config
+
     @abstractmethod
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """Return a configuration for a new trial; ``None`` if there is none now, ``FINISHED`` if no more will be."""
@@ -126,6 +166,8 @@ class TrialScheduler(ABC):
     ----------
     decides : bool
         Whether a report has to wait for a decision. A scheduler that only ever lets trials go on says false.
+    ahead : bool
+        Whether all trials are to be made before the first one runs, as a population.
     """
 
     CONTINUE: ClassVar[str] = "CONTINUE"
@@ -133,6 +175,7 @@ class TrialScheduler(ABC):
     STOP: ClassVar[str] = "STOP"
     NOOP: ClassVar[str] = "NOOP"
     decides: ClassVar[bool] = True
+    ahead: ClassVar[bool] = False
 
     def __init__(self, metric: str | None = None, mode: str | None = None):
         check_mode(mode, optional=True)
@@ -175,7 +218,7 @@ class TrialScheduler(ABC):
 
     def choose_trial_to_run(self, tune_controller: Trials) -> Trial | None:
         """Return which waiting trial is to run next: the first that is new, then the first that is paused."""
-        waiting = [t for t in tune_controller.get_trials() if t.status in {TrialStatus.PENDING, TrialStatus.PAUSED}]
+        waiting = tune_controller.get_waiting_trials()
         return min(waiting, key=lambda t: t.status is TrialStatus.PAUSED, default=None)
 
     def score(self, result: Mapping[str, Any]) -> float:

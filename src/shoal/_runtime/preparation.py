@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from shoal._core import events as on
 from shoal._core.contracts import Engine
 from shoal._core.failure import Failure
 from shoal._core.job import Job
+from shoal._core.plain_data import printable
 from shoal._core.records import DriverStarted, History
 from shoal._core.run import Run
 from shoal._core.scaling import oversubscribed
@@ -155,14 +156,3 @@ def _readable(failure: Failure) -> Failure:
     if failure.error is None:
         return failure
     return msgspec.structs.replace(failure, error=msgspec.structs.replace(failure.error, pickled=None))
-
-
-def printable(value: Any) -> Any:
-    """Return a configuration as plain data: what JSON cannot hold appears as its text."""
-    if isinstance(value, Mapping):
-        return {str(key): printable(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [printable(inner) for inner in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return repr(value)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 from shoal._core import jsonl
 from shoal._core.contracts import Framework
 from shoal._core.job import Job
+from shoal._core.plain_data import printable
 from shoal._core.states import RunState
 from shoal._runtime import context, directory, driver, resume
-from shoal._runtime.preparation import Outcome, printable
+from shoal._runtime.preparation import Outcome
 from shoal._worker.remote import Remote, locate
 from shoal.train.checkpoint import Checkpoint
 from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig

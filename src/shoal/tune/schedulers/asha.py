@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +75,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._stop_last = stop_last_trials
         self.rungs = [_rungs(grace_period, max_t, reduction_factor, bracket) for bracket in range(brackets)]
         self._keep = 1 - 1 / reduction_factor
-        self._scores: dict[tuple[int, float], dict[str, float]] = {}
+        self._scores: dict[tuple[int, float], list[float]] = {}
+        self._been: dict[tuple[int, float], set[str]] = {}
         self._bracket: dict[str, int] = {}
 
     def on_trial_add(self, tune_controller: Trials, trial: Trial) -> None:
@@ -89,17 +91,18 @@ class AsyncHyperBandScheduler(TrialScheduler):
         rung = self._rung_reached(trial, time)
         if rung is None:
             return self.CONTINUE
-        earlier = self._scores.setdefault(rung, {})
+        earlier = self._scores.setdefault(rung, [])
         own = self.score(result)
-        goes_on = own > -math.inf and (not earlier or _reaches(own, quantile(list(earlier.values()), self._keep)))
-        earlier[trial.trial_id] = own
+        goes_on = own > -math.inf and (not earlier or _reaches(own, quantile(earlier, self._keep)))
+        bisect.insort(earlier, own)
+        self._been.setdefault(rung, set()).add(trial.trial_id)
         return self.CONTINUE if goes_on else self.STOP
 
     def _rung_reached(self, trial: Trial, time: float) -> tuple[int, float] | None:
         """Return the highest rung that the trial has come to, unless that was decided already."""
         bracket = self._bracket.setdefault(trial.trial_id, len(self._bracket) % len(self.rungs))
         reached = [rung for rung in self.rungs[bracket] if rung <= time]
-        if not reached or trial.trial_id in self._scores.get((bracket, reached[-1]), {}):
+        if not reached or trial.trial_id in self._been.get((bracket, reached[-1]), ()):
             return None
         return bracket, reached[-1]
 
@@ -120,12 +123,11 @@ def _reaches(value: float, cutoff: float) -> bool:
     return value >= cutoff or math.isclose(value, cutoff)  # a mean of two decimals may lie a hair beside a third
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a share of the values lies, linear between the two neighbours.
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which a share of sorted values lies, linear between the two neighbours.
 
     Minus infinity is a value like others, of which nothing lies between it and the next.
     """
-    ordered = sorted(values)
     place = round(share * (len(ordered) - 1), 9)  # a hair beside a whole number is that number
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal._core.domains import Domain, Float, Integer
 from shoal._core.space import as_space
-from shoal._core.trials import Trial, Trials, TrialScheduler, TrialStatus
+from shoal._core.trials import Trial, Trials, TrialScheduler
 
 Mutations = Mapping[str, Any]
 
@@ -84,6 +84,8 @@ class PopulationBasedTraining(TrialScheduler):
     ... )
     """
 
+    ahead = True
+
     def __init__(
         self,
         time_attr: str = "time_total_s",
@@ -137,8 +139,8 @@ class PopulationBasedTraining(TrialScheduler):
         if self._synch:
             return self._meet(tune_controller, trial, member)
         source = self._better_one(trial, *self.quantiles(tune_controller))
-        if source is None:
-            return self.CONTINUE
+        if source is None:  # where the population is larger than the machine, the others are to come as far
+            return self.PAUSE if trial.has_checkpoint and tune_controller.get_waiting_trials() else self.CONTINUE
         self._exploit(tune_controller, trial, source)
         return self.NOOP
 
@@ -152,7 +154,7 @@ class PopulationBasedTraining(TrialScheduler):
         self._leave(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Trials) -> Trial | None:
-        waiting = [t for t in tune_controller.get_trials() if t.status in {TrialStatus.PENDING, TrialStatus.PAUSED}]
+        waiting = tune_controller.get_waiting_trials()
         free = [t for t in waiting if not self._members.get(t.trial_id, _Member()).waits]
         # The one that is furthest behind: a population larger than the machine advances together.
         return min(free, key=lambda t: self._members.get(t.trial_id, _Member()).time, default=None)
@@ -162,7 +164,7 @@ class PopulationBasedTraining(TrialScheduler):
     def _meet(self, controller: Trials, trial: Trial, member: _Member) -> str:
         """Wait until every living trial is there; the last one decides for all."""
         member.waits = True
-        living = [t for t in controller.get_trials() if not t.finished]
+        living = controller.get_live_trials()
         if not all(self._members[t.trial_id].waits for t in living):
             return self.PAUSE
         self._decide_for_all(controller, living)
@@ -180,17 +182,13 @@ class PopulationBasedTraining(TrialScheduler):
     def _leave(self, controller: Trials, trial: Trial) -> None:
         """A trial has ended: those that wait for it need not any longer."""
         self._members.pop(trial.trial_id, None)
-        living = [t for t in controller.get_trials() if not t.finished and t.trial_id in self._members]
+        living = [t for t in controller.get_live_trials() if t.trial_id in self._members]
         if self._synch and living and all(self._members[t.trial_id].waits for t in living):
             self._decide_for_all(controller, living)
 
     def quantiles(self, controller: Trials) -> tuple[list[Trial], list[Trial]]:
         """Return the worse and the better trials, of those that have a score."""
-        scored = [
-            t
-            for t in controller.get_trials()
-            if not t.finished and self._members.get(t.trial_id, _Member()).score > -math.inf
-        ]
+        scored = [t for t in controller.get_live_trials() if self._members.get(t.trial_id, _Member()).score > -math.inf]
         if len(scored) < 2:
             return [], []
         scored.sort(key=lambda t: self._members[t.trial_id].score)
@@ -200,6 +198,7 @@ class PopulationBasedTraining(TrialScheduler):
     def _better_one(self, trial: Trial, lower: Sequence[Trial], upper: Sequence[Trial]) -> Trial | None:
         """Return which trial this one is to go on from; ``None`` if it goes on as it is."""
         nothing = self._members[trial.trial_id].score == -math.inf  # a trial without a number is among the worse
+        upper = [t for t in upper if t.has_checkpoint]
         if upper and (trial in lower or (nothing and trial not in upper)):
             return upper[self._rng.randrange(len(upper))]
         return None

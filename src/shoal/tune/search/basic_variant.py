@@ -25,7 +25,7 @@ class BasicVariantGenerator(Searcher):
     constant_grid_search : bool
         Whether the random parameters are the same for all points of the grids within a sample.
     random_state : int
-        The seed.
+        The seed; the experiment's by default.
 
     Examples
     --------
@@ -39,18 +39,21 @@ class BasicVariantGenerator(Searcher):
     [{'lr': 0.1, 'batch_size': 16}, {'lr': 0.1, 'batch_size': 32}, 'FINISHED']
     """
 
+    counts_samples = True
+
     def __init__(
         self,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         max_concurrent: int = 0,
         constant_grid_search: bool = False,
-        random_state: int = 0,
+        random_state: int | None = None,
     ):
         super().__init__()
         self._points = list(points_to_evaluate or ())
         self._limit = max_concurrent
         self._constant = constant_grid_search
         self._seed = random_state
+        self._total: int | None = None
         self._configs: Iterator[dict[str, Any]] = iter(())
         self._live: set[str] = set()
 
@@ -58,8 +61,15 @@ class BasicVariantGenerator(Searcher):
         super().set_search_properties(metric, mode, config)
         space = as_space(config)
         check(space)
-        self._configs = self._all(space, spec.get("num_samples", 1))
+        if self._seed is None:
+            self._seed = spec.get("seed", 0)
+        num_samples = spec.get("num_samples", 1)
+        self._total = max(num_samples, len(self._points)) * len(grids(space)) if num_samples >= 0 else None
+        self._configs = self._all(space, num_samples)
         return True
+
+    def total_samples(self) -> int | None:
+        return self._total
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self._limit and len(self._live) >= self._limit:

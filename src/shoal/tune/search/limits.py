@@ -30,6 +30,13 @@ class _Around(Searcher):
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         return self.searcher.set_search_properties(metric, mode, config, **spec)
 
+    @property
+    def counts_samples(self) -> bool:  # type: ignore[override]
+        return self.searcher.counts_samples
+
+    def total_samples(self) -> int | None:
+        return self.searcher.total_samples()
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, result)
 

@@ -1,0 +1,145 @@
+"""The trials of an experiment, and which of them have a process, wait, or go on from another one's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shoal._core.trials import Trial, TrialStatus
+
+WAITING = frozenset({TrialStatus.PENDING, TrialStatus.PAUSED})
+
+
+class TrialTable:
+    """All trials. It is what schedulers see of the experiment, too.
+
+    Parameters
+    ----------
+    clone, remove : callable
+        Do what a scheduler asks for.
+
+    Attributes
+    ----------
+    adoptions : dict of str to str
+        For trials that are to go on from another one's checkpoint when they start next: which one's.
+    unplaced : str or None
+        The trial that was started last, as long as it waits for room.
+    """
+
+    def __init__(self, clone: Callable[[Trial, Trial, dict[str, Any]], None], remove: Callable[[Trial], None]) -> None:
+        self.adoptions: dict[str, str] = {}
+        self.unplaced: str | None = None
+        self._clone = clone
+        self._remove = remove
+        self._all: dict[str, Trial] = {}
+        self._list: list[Trial] = []
+        self._live: dict[str, Trial] = {}
+        self._idle: dict[str, Trial] = {}
+        self._first: list[str] = []
+        self._processes: dict[str, None] = {}
+
+    # ---- what schedulers see ----------------------------------------------------------------------------------------
+
+    def get_trials(self) -> Sequence[Trial]:
+        return self._list
+
+    def get_live_trials(self) -> Sequence[Trial]:
+        return list(self._live.values())
+
+    def get_waiting_trials(self) -> Sequence[Trial]:
+        return [trial for trial in self._idle.values() if self.is_waiting(trial)]
+
+    def clone(self, trial: Trial, source: Trial, config: Mapping[str, Any]) -> None:
+        self._clone(trial, source, dict(config))
+
+    def stop_trial(self, trial: Trial) -> None:
+        self._remove(trial)
+
+    # ---- what the experiment asks -----------------------------------------------------------------------------------
+
+    def __getitem__(self, trial_id: str) -> Trial:
+        return self._all[trial_id]
+
+    def find(self, trial_id: str | None) -> Trial | None:
+        """Return the trial of this identifier, if there is one."""
+        return self._all.get(trial_id) if trial_id else None
+
+    @property
+    def running(self) -> int:
+        """How many trials have a process, or wait for room for one."""
+        return len(self._processes)
+
+    def with_process(self) -> list[str]:
+        """Return the identifiers of those."""
+        return list(self._processes)
+
+    def has_process(self, trial: Trial) -> bool:
+        """Whether the trial is one of those."""
+        return trial.trial_id in self._processes
+
+    def is_waiting(self, trial: Trial) -> bool:
+        """Whether a trial can be started now."""
+        source = self.adoptions.get(trial.trial_id)
+        if source in self._processes and self._all[source].status is not TrialStatus.RUNNING:
+            return False  # what it is to go on from is being stored
+        return trial.status in WAITING and trial.trial_id not in self._processes
+
+    def next_of_first(self) -> Trial | None:
+        """Return the next of those that go before all others."""
+        for trial_id in self._first:
+            if self.is_waiting(self._all[trial_id]):
+                return self._all[trial_id]
+        return None
+
+    # ---- what becomes of trials -------------------------------------------------------------------------------------
+
+    def add(self, trial: Trial) -> None:
+        """There is a new trial."""
+        self._all[trial.trial_id] = self._live[trial.trial_id] = self._idle[trial.trial_id] = trial
+        self._list.append(trial)
+
+    def started(self, trial: Trial) -> None:
+        """A trial is given a process."""
+        self._idle.pop(trial.trial_id, None)
+        self._processes[trial.trial_id] = None
+        self.unplaced = trial.trial_id
+        self._not_first(trial)
+
+    def placed(self, trial_id: str) -> None:
+        """A trial has the room that it waited for."""
+        if self.unplaced == trial_id:
+            self.unplaced = None
+
+    def process_is_gone(self, trial: Trial) -> None:
+        """A trial has no process any more."""
+        self._processes.pop(trial.trial_id, None)
+        self.placed(trial.trial_id)
+        if not trial.finished:
+            self._idle[trial.trial_id] = trial
+
+    def all_processes_are_gone(self) -> None:
+        """The driver that started them is dead."""
+        for trial_id in self.with_process():
+            self.process_is_gone(self._all[trial_id])
+
+    def ended(self, trial: Trial) -> None:
+        """A trial does not go on."""
+        self._live.pop(trial.trial_id, None)
+        self._idle.pop(trial.trial_id, None)
+        self.adoptions.pop(trial.trial_id, None)
+        self._not_first(trial)
+
+    def revive(self, trial: Trial) -> None:
+        """A trial that had failed is to be tried again."""
+        trial.status = TrialStatus.PENDING
+        self._live[trial.trial_id] = self._idle[trial.trial_id] = trial
+        self.first(trial)
+
+    def first(self, trial: Trial) -> None:
+        """Have a trial go on before all others."""
+        if trial.trial_id not in self._first:
+            self._first.append(trial.trial_id)
+
+    def _not_first(self, trial: Trial) -> None:
+        if trial.trial_id in self._first:
+            self._first.remove(trial.trial_id)
