@@ -15,6 +15,17 @@ PLUGINS: dict[str, dict[str, str]] = {
         "plain": "shoal.train.plain:PlainFramework",
         "torch": "shoal.train.torch.framework:TorchConfig",
     },
+    "searcher": {
+        "random": "shoal.tune.search.basic_variant:BasicVariantGenerator",
+        "variant_generator": "shoal.tune.search.basic_variant:BasicVariantGenerator",
+    },
+    "scheduler": {
+        "fifo": "shoal.tune.schedulers.fifo:FIFOScheduler",
+        "asha": "shoal.tune.schedulers.asha:AsyncHyperBandScheduler",
+        "async_hyperband": "shoal.tune.schedulers.asha:AsyncHyperBandScheduler",
+        "median_stopping_rule": "shoal.tune.schedulers.median:MedianStoppingRule",
+        "pbt": "shoal.tune.schedulers.pbt:PopulationBasedTraining",
+    },
 }
 
 

@@ -46,6 +46,14 @@ def test_no_more_trials_run_than_there_is_room_for():
     assert len(small.running) == 2
 
 
+def test_nothing_is_started_before_the_search_begins():
+    from search_harness import Experiment, SearchSpec
+
+    search = Search()
+    machine = Experiment(SearchSpec(search_id="s"), search.machine._searcher, search.machine._scheduler, None)
+    assert machine.handle(on.RoomChanged(trials=2), 0.0) == []
+
+
 def test_a_trial_that_waits_for_room_is_the_only_one():
     class Unplaced(Search):
         def see(self, event):

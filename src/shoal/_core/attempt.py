@@ -18,6 +18,8 @@ from shoal._core.hang import Hang
 from shoal._core.messages import (
     AskCheckpoints,
     Calls,
+    Consult,
+    Decided,
     Digests,
     Failed,
     Farewell,
@@ -53,6 +55,8 @@ class Attempt:
         The run's own.
     step : callable
         Takes a step of the run and returns its state then.
+    trained_before : float
+        How many seconds earlier attempts have trained.
 
     Attributes
     ----------
@@ -77,6 +81,8 @@ class Attempt:
         checkpoints: Checkpoints,
         outbox: Outbox,
         step: Callable[[Step], RunState],
+        *,
+        trained_before: float = 0.0,
     ):
         self.group = group
         self.state = RunState.STARTING
@@ -91,6 +97,7 @@ class Attempt:
         self._out = outbox
         self._take_step = step
         self._ending = Ending(outbox)
+        self._trained_before = trained_before
         self._preemption = Preemption(spec.failure.preemption_grace, outbox)
         self._hang = Hang(spec.failure.progress_timeout, outbox)
         self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
@@ -98,6 +105,7 @@ class Attempt:
             Ready: self._ready,
             Offer: self._offer,
             Report: self._report,
+            Consult: self._consult,
             Stored: self._stored,
             Digests: self._digests,
             AskCheckpoints: self._asked_for_checkpoints,
@@ -168,15 +176,28 @@ class Attempt:
             return
         worker.pace(message.at, self._out.now)
         if worker.rank == 0:
-            self.row = {
-                **message.metrics,
-                "training_iteration": message.n,
-                "timestamp": message.at,
-                "time_total_s": message.at - self._out.history.attempts[0].started_at,
-                "attempt": self.group.attempt,
-            }
-            self._out.emit(do.WriteRow(row=self.row))
+            self.row = self._row_of(message)
+            self._out.emit(do.WriteRow(row=self.row, saved=message.files is not None))
         self._checkpoints.reported(self.group, worker, message)
+
+    def _row_of(self, message: Report | Consult) -> dict[str, Any]:
+        """Return what rank 0 reports, with what is known of its time."""
+        return {
+            **message.metrics,
+            "training_iteration": message.n,
+            "timestamp": message.at,
+            "time_total_s": self._trained_before + message.at - self._out.history.attempts[-1].started_at,
+            "attempt": self.group.attempt,
+        }
+
+    def _consult(self, worker: Worker, message: Consult) -> None:
+        if worker.rank == 0 and message.n > self.group.assembly.delivered(0):
+            self._out.emit(do.Consult(row=self._row_of(message)))
+
+    def decided(self, event: on.Decided) -> None:
+        """Nothing follows from a report: whoever waits for that goes on."""
+        for worker in self.group.alive():
+            self._out.tell(self.group.attempt, worker.rank, Decided(n=event.n))
 
     def _stored(self, worker: Worker, message: Stored) -> None:
         self._checkpoints.stored(self.group, worker, message)
@@ -303,7 +324,7 @@ class Attempt:
         if event.kill or self.state is RunState.STARTING:
             self.kill()
         elif self.state is RunState.RUNNING:
-            self._ending.ask(self.group)
+            self._ending.ask(self.group, event.at)
 
     def timer(self, kind: str, detail: str) -> None:
         """A timer of this attempt has come."""

@@ -78,7 +78,14 @@ class Persist(Command, frozen=True, kw_only=True):
 
 
 class WriteRow(Command, frozen=True, kw_only=True):
-    """Append one report of rank 0 to the metrics."""
+    """Append one report of rank 0 to the metrics. ``saved`` says whether it came with a checkpoint."""
+
+    row: dict[str, Any]
+    saved: bool = False
+
+
+class Consult(Command, frozen=True, kw_only=True):
+    """Rank 0 is about to report this: let it be decided what follows."""
 
     row: dict[str, Any]
 

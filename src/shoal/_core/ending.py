@@ -34,9 +34,9 @@ class Ending:
         self._until = math.inf
         self._extended_since = math.inf
 
-    def ask(self, group: Group) -> None:
+    def ask(self, group: Group, at: int | None = None) -> None:
         """Have all ranks stop at one report, so that none waits in a collective for another that has left."""
-        n = group.next_common_report(STOP_LEAD)
+        n = group.next_common_report(STOP_LEAD) if at is None else at
         for worker in group.alive():
             self._outbox.tell(group.attempt, worker.rank, StopAt(n=n))
 

@@ -112,10 +112,17 @@ class StorageFailed(Event, frozen=True, kw_only=True):
 
 
 class StopAsked(Event, frozen=True, kw_only=True):
-    """Somebody wants the run to stop: at the next report, or (``kill``) now."""
+    """Somebody wants the run to stop: at the next report, at report ``at`` if that is given, or (``kill``) now."""
 
     reason: str
     kill: bool = False
+    at: int | None = None
+
+
+class Decided(Event, frozen=True, kw_only=True):
+    """Nothing follows from report ``n``: the function goes on."""
+
+    n: int
 
 
 class TimerFired(Event, frozen=True, kw_only=True):

@@ -78,6 +78,7 @@ class Experiment:
         self._clones: dict[str, dict[str, Any]] = {}
         self._cloned_now = False
         self._room: int | None = None
+        self._begun = False
         self._exhausted = False
         self._ending: tuple[str, str] | None = None
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
@@ -190,6 +191,7 @@ class Experiment:
     # ---- events -----------------------------------------------------------------------------------------------------
 
     def _begin(self, event: on.Begin) -> None:
+        self._begun = True
         self._wall_offset = event.wall - self._now
         self._persist(on.SearchStarted(driver=event.driver, resumption=event.resumption))
         for wish in list(self._wanted.values()):
@@ -343,6 +345,8 @@ class Experiment:
 
     def _advance(self) -> None:
         """Start what can be started, and see whether all is done."""
+        if not self._begun:
+            return
         suggested = True
         while self._ending is None and self.table.unplaced is None and self.table.running < self._limit():
             trial = self._next()

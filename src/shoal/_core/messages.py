@@ -111,6 +111,14 @@ class Report(Message, frozen=True, kw_only=True):
     validation: dict[str, Any] | None = None
 
 
+class Consult(Message, frozen=True, kw_only=True):
+    """This rank is about to make its ``n``-th report, and asks beforehand whether it is to stop there."""
+
+    n: int
+    metrics: dict[str, Any]
+    at: float
+
+
 class Stored(Message, frozen=True, kw_only=True):
     """This rank's part of the checkpoint of report ``n`` is whole in the staging place; or why it never will be.
 
@@ -186,6 +194,7 @@ FromWorker = (
     | Ready
     | Offer
     | Report
+    | Consult
     | Stored
     | Digests
     | Finished
@@ -211,7 +220,9 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 class Setup(Message, frozen=True, kw_only=True):
     """Everything a worker needs to begin: the task (a cloudpickle), its place, where it starts from.
 
-    ``sources`` has the text of code that is in no file, such as a notebook's cell, by its name.
+    ``sources`` has the text of code that is in no file, such as a notebook's cell, by its name; ``decided`` says
+    whether a report returns only when it is decided what follows from it; ``config`` is the configuration where it is
+    not in the task; ``reused`` says whether the process runs other trials afterwards.
     """
 
     task: bytes
@@ -225,6 +236,9 @@ class Setup(Message, frozen=True, kw_only=True):
     checkpoint_report: int
     resources: dict[str, float]
     metadata: str = "null"
+    decided: bool = False
+    config: bytes = b""
+    reused: bool = False
 
 
 class Gathered(Message, frozen=True, kw_only=True):
@@ -277,6 +291,12 @@ class StopAt(Message, frozen=True, kw_only=True):
     n: int
 
 
+class Decided(Message, frozen=True, kw_only=True):
+    """Nothing follows from report ``n``: the function goes on. Else ``StopAt`` is sent."""
+
+    n: int
+
+
 class AskCalls(Message, frozen=True, kw_only=True):
     """Answer with ``Calls``, and let the next call wait."""
 
@@ -298,7 +318,18 @@ class DumpStacks(Message, frozen=True, kw_only=True):
 
 
 ToWorker = (
-    Setup | Gathered | Store | Kept | KeptList | Committed | StopAt | AskCalls | PreemptAt | Farewell | DumpStacks
+    Setup
+    | Gathered
+    | Store
+    | Kept
+    | KeptList
+    | Committed
+    | StopAt
+    | Decided
+    | AskCalls
+    | PreemptAt
+    | Farewell
+    | DumpStacks
 )
 
 
@@ -321,6 +352,7 @@ class HostHello(Message, frozen=True, kw_only=True):
 class WorkerOutput(Message, frozen=True, kw_only=True):
     """Bytes that a worker wrote to its standard output or error."""
 
+    run_id: str
     attempt: int
     rank: int
     data: bytes
@@ -329,6 +361,7 @@ class WorkerOutput(Message, frozen=True, kw_only=True):
 class WorkerExited(Message, frozen=True, kw_only=True):
     """A worker's process is gone and reaped."""
 
+    run_id: str
     attempt: int
     rank: int
     exit: ExitInfo
@@ -341,6 +374,7 @@ class Pulse(Message, frozen=True, kw_only=True):
 class NativeStacks(Message, frozen=True, kw_only=True):
     """The native stacks of a worker as text, read from outside; empty if they cannot be had."""
 
+    run_id: str
     attempt: int
     rank: int
     text: str
@@ -374,6 +408,7 @@ class StartWorker(Message, frozen=True, kw_only=True):
 class KillWorkers(Message, frozen=True, kw_only=True):
     """Send SIGKILL to these ranks of an attempt, and to what they started."""
 
+    run_id: str
     attempt: int
     ranks: list[int]
 
@@ -381,6 +416,7 @@ class KillWorkers(Message, frozen=True, kw_only=True):
 class ReadStacks(Message, frozen=True, kw_only=True):
     """Answer with the ``NativeStacks`` of these processes, by rank."""
 
+    run_id: str
     attempt: int
     pids: dict[int, int]
 

@@ -63,6 +63,7 @@ class Run:
             on.Validated: self._checkpoints.validated,
             on.StorageFailed: self._storage_failed,
             on.StopAsked: self._stop_asked,
+            on.Decided: self._decided,
             on.TimerFired: self._timer,
         }
 
@@ -144,7 +145,8 @@ class Run:
         hosts = [worker.placement.hostname for worker in group.workers]
         self._out.persist(AttemptStarted(attempt=number, world_size=len(hosts), hosts=hosts, checkpoint=group.start))
         self._earlier_row = self.last_row
-        self.attempt = Attempt(group, self.spec, self._checkpoints, self._out, self._step)
+        trained = float(self._earlier_row.get("time_total_s", 0.0))
+        self.attempt = Attempt(group, self.spec, self._checkpoints, self._out, self._step, trained_before=trained)
         self._room.taken(self._out.now)
         self.attempt.start()
 
@@ -283,6 +285,10 @@ class Run:
             self._finish(Step.STOP, event.reason)
         else:
             self._live.asked_to_stop(event)
+
+    def _decided(self, event: on.Decided) -> None:
+        if self._live:
+            self._live.decided(event)
 
     def _timer(self, event: on.TimerFired) -> None:
         kind, _, rest = event.name.partition(":")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from shoal._core.plain_data import printable
 from shoal._core.retention import score
@@ -107,6 +107,14 @@ class Searcher(ABC):
     """
 
     FINISHED: ClassVar[str] = "FINISHED"
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Remember what it is made with, which is how a search that is restored makes it again."""
+        made = super().__new__(cls)
+        made._made_with = (arguments, named)
+        return made
+
     counts_samples: ClassVar[bool] = False
 
     def __init__(self, metric: str | None = None, mode: str | None = None):
@@ -166,6 +174,8 @@ class TrialScheduler(ABC):
     ----------
     decides : bool
         Whether a report has to wait for a decision. A scheduler that only ever lets trials go on says false.
+    needs_metric : bool
+        Whether it cannot decide without one.
     ahead : bool
         Whether all trials are to be made before the first one runs, as a population.
     """
@@ -174,7 +184,16 @@ class TrialScheduler(ABC):
     PAUSE: ClassVar[str] = "PAUSE"
     STOP: ClassVar[str] = "STOP"
     NOOP: ClassVar[str] = "NOOP"
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Remember what it is made with, which is how a search that is restored makes it again."""
+        made = super().__new__(cls)
+        made._made_with = (arguments, named)
+        return made
+
     decides: ClassVar[bool] = True
+    needs_metric: ClassVar[bool] = False
     ahead: ClassVar[bool] = False
 
     def __init__(self, metric: str | None = None, mode: str | None = None):

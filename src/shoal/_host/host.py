@@ -104,6 +104,7 @@ class Host:
         self._links: dict[str, Link] = {}
         self._outputs: dict[wire.Key, Output] = {}
         self._exits: list[wire.Gone] = []
+        self._served: dict[str, str] = {}  # the supervisor of each run that has workers here
         self._stacks = StackReader()
         self._quiet_until = 0.0
         self._listening: set[int] = set()
@@ -177,9 +178,10 @@ class Host:
                 self._start(link, order)
             elif isinstance(order, KillWorkers):
                 for rank in order.ranks:
-                    wire.send(self._forks, wire.Kill(key=wire.Key(run_id, order.attempt, rank)))
+                    wire.send(self._forks, wire.Kill(key=wire.Key(order.run_id, order.attempt, rank)))
             elif isinstance(order, ReadStacks):
-                self._stacks.ask(run_id, order.attempt, order.pids)
+                self._stacks.ask(order.run_id, order.attempt, order.pids)
+                self._served[order.run_id] = run_id
 
     def _start(self, link: Link, order: StartWorker) -> None:
         key = wire.Key(order.run_id, order.attempt, order.rank)
@@ -203,6 +205,7 @@ class Host:
         wire.send(self._forks, wire.Spawn(key=key, birth=birth), [output.write_end])
         output.started()
         self._outputs[key] = output
+        self._served[order.run_id] = link.order.run_id
 
     def _environment(self, order: StartWorker) -> dict[str, str]:
         local_size = int(order.environment.get("LOCAL_WORLD_SIZE", "1"))
@@ -215,10 +218,14 @@ class Host:
         if link is None:
             return
         for key in self._outputs:
-            if key.run_id == run_id:
+            if self._served.get(key.run_id) == run_id:
                 wire.send(self._forks, wire.Kill(key=key))
         self._poller.unregister(link.socket)
         link.socket.close()
+
+    def _link_of(self, run_id: str) -> Link | None:
+        """Return the conversation with the supervisor of a run."""
+        return self._links.get(self._served.get(run_id, run_id))
 
     # ---- what workers do --------------------------------------------------------------------------------------------
 
@@ -250,11 +257,11 @@ class Host:
             self._quiet_until = time.monotonic() + BATCH_SECONDS
 
     def _pass_on(self, key: wire.Key, output: Output) -> bool:
-        link = self._links.get(key.run_id)
+        link = self._link_of(key.run_id)
         data = output.take()
         if not data or link is None:
             return False
-        if link.say(WorkerOutput(attempt=key.attempt, rank=key.rank, data=data)):
+        if link.say(WorkerOutput(run_id=key.run_id, attempt=key.attempt, rank=key.rank, data=data)):
             return True
         output.put_back(data)
         return False
@@ -271,7 +278,7 @@ class Host:
         waiting, self._exits = self._exits, []
         for gone in waiting:
             output = self._outputs.get(gone.key)
-            link = self._links.get(gone.key.run_id)
+            link = self._link_of(gone.key.run_id)
             if output is not None:
                 while self._pass_on(gone.key, output):
                     pass
@@ -279,7 +286,7 @@ class Host:
                     self._exits.append(gone)
                     continue
                 self._forget(gone.key, output)
-            message = WorkerExited(attempt=gone.key.attempt, rank=gone.key.rank, exit=gone.exit)
+            message = WorkerExited(run_id=gone.key.run_id, attempt=gone.key.attempt, rank=gone.key.rank, exit=gone.exit)
             if link is not None and not link.say(message):
                 self._exits.append(gone)
 
@@ -289,13 +296,15 @@ class Host:
             self._poller.unregister(output.read_end)
             self._listening.discard(output.read_end)
         output.close()
+        if not any(other.run_id == key.run_id for other in self._outputs):
+            self._served.pop(key.run_id, None)
         shutil.rmtree(self._directory / f"{key.run_id}-{key.attempt}-{key.rank}", ignore_errors=True)
 
     def _tell_stacks(self) -> None:
         for dump in self._stacks.take():
-            link = self._links.get(dump.run_id)
+            link = self._link_of(dump.run_id)
             if link is not None:
-                link.say(NativeStacks(attempt=dump.attempt, rank=dump.rank, text=dump.text))
+                link.say(NativeStacks(run_id=dump.run_id, attempt=dump.attempt, rank=dump.rank, text=dump.text))
 
     # ---- the fence --------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,14 @@ from typing import Any
 
 from shoal._core.errors import RunExists, StorageError
 from shoal._core.names import directory_name
-from shoal._runtime.lease import Lease, LocalLease
+from shoal._runtime.lease import Lease, LocalLease, Unneeded
 from shoal._runtime.mirror import Mirror, fetch_records
 from shoal._runtime.remote_lease import RemoteLease
 from shoal._runtime.remote_storage import RelayedStorage, RemoteStorage
 from shoal._runtime.storage import LocalStorage, Storage
 from shoal._worker.remote import Remote, locate
 
+RUN, EXPERIMENT = "run.json", "experiment.json"
 FIRST_CONTACT = 20.0  # seconds after which storage that has never answered is said not to, before anything is started
 
 
@@ -70,9 +71,9 @@ def reached_by_workers(place: Path | Remote) -> Remote | None:
     return None if isinstance(place, Path) or place.of_this_process else place
 
 
-def has_run(place: Path | Remote) -> bool:
-    """Whether a run lies there."""
-    return (place / "run.json").exists()
+def has_run(place: Path | Remote, marker: str = RUN) -> bool:
+    """Whether a run lies there, or (``marker=EXPERIMENT``) an experiment."""
+    return (place / marker).exists()
 
 
 @contextmanager
@@ -98,13 +99,15 @@ def records_of(place: Path | Remote) -> Iterator[Path]:
 
 
 @contextmanager
-def opened(place: Path | Remote, name: str, resume: bool | str) -> Iterator[Home]:
+def opened(place: Path | Remote, name: str, resume: bool | str, marker: str = RUN) -> Iterator[Home]:
     """Make the directory of a run, or take the run over that is there.
 
     Parameters
     ----------
     resume : bool or "auto"
         ``False`` refuses a run that is there, ``True`` one that is not, ``"auto"`` takes either.
+    marker : str
+        The file that shows that there is one: :data:`RUN` or :data:`EXPERIMENT`.
 
     Raises
     ------
@@ -114,12 +117,13 @@ def opened(place: Path | Remote, name: str, resume: bool | str) -> Iterator[Home
         If there is none to resume, or the place cannot be written to.
     """
     with storage_errors(place):
-        there = has_run(_impatient(place))
+        there = has_run(_impatient(place), marker)
     if there and not resume:
         raise _exists(place, name)
     if not there and resume is True:
         raise StorageError(f"there is no run named {name!r} at {place} to resume; resume='auto' starts a new one")
-    with _opened_here(place, name, there) if isinstance(place, Path) else _opened_there(place, there) as home:
+    opener = _opened_here(place, name, there) if isinstance(place, Path) else _opened_there(place, there, marker)
+    with opener as home:
         try:
             yield home
         finally:
@@ -135,23 +139,41 @@ def _opened_here(path: Path, name: str, there: bool) -> Iterator[Home]:
     yield Home(path, path, lease, LocalStorage(path / "checkpoints"), there)
 
 
+def trial_home(experiment: Home, name: str) -> Home:
+    """Return the directory of a trial within its experiment's, by whose lease it is driven; make it if need be."""
+    work, lease = experiment.work / name, Unneeded()
+    resumed = (work / RUN).exists()
+    if isinstance(experiment.kept, Path):
+        work.mkdir(exist_ok=True)
+        return Home(work, work, lease, LocalStorage(work / "checkpoints"), resumed)
+    place = experiment.kept / name
+    if not resumed and experiment.resumed and has_run(place):
+        fetch_records(place, work, logs=True)
+        resumed = True
+    work.mkdir(exist_ok=True)
+    epoch = getattr(experiment.lease, "number", 1)
+    return Home(place, work, lease, _remote_checkpoints(work, place), resumed, Mirror(work, place, epoch))
+
+
 @contextmanager
-def _opened_there(place: Remote, there: bool) -> Iterator[Home]:
+def _opened_there(place: Remote, there: bool, marker: str) -> Iterator[Home]:
     with tempfile.TemporaryDirectory(prefix="shoal-run-", ignore_cleanup_errors=True) as scratch:
         work = Path(scratch)
         with storage_errors(place):
             lease = RemoteLease(_impatient(place))
             lease.patient(place)
-            if has_run(place) is not there:  # somebody was quicker, and is done already
+            if has_run(place, marker) is not there:  # somebody was quicker, and is done already
                 lease.release()
                 raise _exists(place, place.name)
             if there:
                 fetch_records(place, work, logs=True)
-        for folder in ("logs", "checkpoints"):
-            (work / folder).mkdir(exist_ok=True)
-        root = place / "checkpoints"
-        storage = RelayedStorage(work / "checkpoints", root) if place.of_this_process else RemoteStorage(root)
+        storage = _remote_checkpoints(work, place)
         yield Home(place, work, lease, storage, there, Mirror(work, place, lease.number))
+
+
+def _remote_checkpoints(work: Path, place: Remote) -> Storage:
+    root = place / "checkpoints"
+    return RelayedStorage(work / "checkpoints", root) if place.of_this_process else RemoteStorage(root)
 
 
 def _impatient(place: Any) -> Any:
@@ -165,8 +187,6 @@ def _create(path: Path, name: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir()
-        (path / "logs").mkdir()
-        (path / "checkpoints").mkdir()
     except FileExistsError as error:
         if not path.is_dir():
             raise StorageError(

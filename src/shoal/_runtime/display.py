@@ -119,8 +119,7 @@ class LiveDisplay(Display):
         self._started = time.monotonic()
         self._drawn_at = -math.inf
         self._changed = False
-        self._live: Live | None = None
-        self._terminal = contextlib.ExitStack()
+        self._screen = Screen()
 
     def on_run_start(self, name: str, path: str) -> None:
         self._name, self._path = name, path
@@ -139,7 +138,7 @@ class LiveDisplay(Display):
 
     def on_message(self, text: str, level: str) -> None:
         style = {"warning": "yellow", "error": "red"}.get(level, "dim")
-        self._console().print(f"shoal: {text}", style=style, markup=False, highlight=False)
+        self._screen.console.print(f"shoal: {text}", style=style, markup=False, highlight=False)
 
     def on_run_end(self, state: str, reason: str) -> None:
         self._state = state + (f": {reason}" if reason else "")
@@ -156,33 +155,14 @@ class LiveDisplay(Display):
     def close(self) -> None:
         """Draw a last time and leave the panel standing."""
         self._draw()
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-            self._terminal.close()
+        self._screen.close()
 
     def _show_lines(self, rank: int, lines: list[str]) -> None:
         for line in lines:
-            self._console().print(f"[rank {rank}] {line}", markup=False, highlight=False, soft_wrap=True)
-
-    def _console(self) -> Console:
-        return self._start().console
-
-    def _start(self) -> Live:
-        if self._live is None:
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(
-                console=Console(), auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=False
-            )
-            self._terminal.enter_context(silent_control_characters())
-            self._live.start()
-        return self._live
+            self._screen.console.print(f"[rank {rank}] {line}", markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:
-        live = self._start()
-        live.update(self.panel(), refresh=True)
+        self._screen.show(self.panel())
         self._drawn_at = time.monotonic()
         self._changed = False
 
@@ -206,6 +186,42 @@ class LiveDisplay(Display):
         title = Text(f" {self._name} · {self._state}{attempt} · {elapsed(time.monotonic() - self._started)} ")
         color = {"FAILED": "red", "FINISHED": "green", "RUNNING": "cyan"}.get(self._state.partition(":")[0], "yellow")
         return Panel(table, title=title, title_align="left", subtitle=Text(self._path, style="dim"), border_style=color)
+
+
+class Screen:
+    """A picture at the bottom of the terminal, above which lines scroll. It is there from its first use on."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._terminal = contextlib.ExitStack()
+
+    @property
+    def console(self) -> Console:
+        """Where lines are printed."""
+        return self._start().console
+
+    def show(self, picture: RenderableType) -> None:
+        """Draw a picture in the place of the last one."""
+        self._start().update(picture, refresh=True)
+
+    def close(self) -> None:
+        """Leave the last picture standing."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._terminal.close()
+
+    def _start(self) -> Live:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                console=Console(), auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=False
+            )
+            self._terminal.enter_context(silent_control_characters())
+            self._live.start()
+        return self._live
 
 
 def write(stream: TextIO, text: str) -> None:

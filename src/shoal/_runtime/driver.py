@@ -25,12 +25,12 @@ def drive(job: Job, engine: Engine) -> Outcome:
     """
     if isinstance(engine, InProcessEngine):
         return in_process.drive(job, engine)
-    with prepared(job, engine) as supervisor:
-        with stop_on_signals(supervisor.post) as pressed_twice:
-            end = supervisor.run()
-        outcome = conclude(job, supervisor, end)
+    with prepared(job, engine) as run:
+        with stop_on_signals(run.post) as pressed_twice:
+            end = run.run()
+        outcome = conclude(run, end)
     if pressed_twice():
         raise KeyboardInterrupt(f"the run was ended at once; what was committed is in {outcome.path}")
     if end.state is RunState.FAILED:
-        raise failed(end, supervisor.files, job.name)
+        raise failed(end, run.files, job.name)
     return outcome

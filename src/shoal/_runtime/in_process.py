@@ -24,7 +24,7 @@ from shoal._core.states import RunState
 from shoal._runtime.directory import place_of, reached_by_workers
 from shoal._runtime.failures import failed
 from shoal._runtime.preparation import Outcome, conclude, prepared, task_of
-from shoal._runtime.supervisor import Supervisor
+from shoal._runtime.run_driver import RunDriver
 from shoal._worker.main import EndHere, main_here
 from shoal._worker.remote import Remote
 
@@ -42,33 +42,31 @@ def drive(job: Job, engine: InProcessEngine) -> Outcome:
     """Be one rank of the run, and on rank 0 supervise it too."""
     if engine.rank != 0:
         return _join(job, engine)
-    with _others_told_of_errors(engine), prepared(job, engine) as supervisor:
-        return _lead(job, engine, supervisor)
+    with _others_told_of_errors(engine), prepared(job, engine) as run:
+        return _lead(job, engine, run)
 
 
-def _lead(job: Job, engine: InProcessEngine, supervisor: Supervisor) -> Outcome:
-    invitation = Invitation(run_id=supervisor.run_id, name=job.name, endpoint=supervisor.endpoint)
+def _lead(job: Job, engine: InProcessEngine, run: RunDriver) -> Outcome:
+    invitation = Invitation(run_id=run.run_id, name=job.name, endpoint=run.endpoint)
     engine.share(msgspec.json.encode(invitation))
     over = threading.Event()
     ends: list[do.Finish] = []
 
     def supervise() -> None:
         try:
-            ends.append(supervisor.run())
+            ends.append(run.run())
         finally:
             over.set()
 
     thread = threading.Thread(target=supervise, name="shoal-supervisor", daemon=True)
     thread.start()
-    here = _work(job, invitation, engine, over, supervisor.files.storage)
+    here = _work(job, invitation, engine, over, run.files.storage)
     thread.join()
     if not ends:
-        raise WorkerGroupError(
-            "the supervisor of the run died; its traceback is above", path=str(supervisor.files.path)
-        )
-    outcome = replace(conclude(job, supervisor, ends[0]), value=here.value)
+        raise WorkerGroupError("the supervisor of the run died; its traceback is above", path=str(run.files.path))
+    outcome = replace(conclude(run, ends[0]), value=here.value)
     if ends[0].state is RunState.FAILED:
-        raise failed(ends[0], supervisor.files, job.name, here.error)
+        raise failed(ends[0], run.files, job.name, here.error)
     return outcome
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from shoal._core import jsonl
-from shoal._core.records import AnyRecord, History, fold
+from shoal._core.records import AnyRecord, History, Record, fold
+from shoal._core.search import AnySearchRecord
 from shoal._runtime.files import open_append, write_all
 
 
@@ -18,7 +19,7 @@ class Journal:
     def __init__(self, path: Path):
         self._file = open_append(path)
 
-    def append(self, record: AnyRecord) -> None:
+    def append(self, record: Record) -> None:
         """Write one record; raise ``OSError`` where it cannot be kept."""
         write_all(self._file, jsonl.encode(record) + b"\n")
 
@@ -32,6 +33,13 @@ def read_journal(path: Path) -> list[AnyRecord]:
     if not path.exists():
         return []
     return [msgspec.convert(line, AnyRecord) for line in jsonl.lines(path.read_bytes())]
+
+
+def read_search(path: Path) -> list[AnySearchRecord]:
+    """Return the records of an experiment's journal; a torn last line is ignored."""
+    if not path.exists():
+        return []
+    return [msgspec.convert(line, AnySearchRecord) for line in jsonl.lines(path.read_bytes())]
 
 
 def read_history(path: Path) -> History:

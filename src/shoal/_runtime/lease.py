@@ -22,7 +22,7 @@ from shoal._runtime.files import write_json
 class Lease(Protocol):
     """The right to drive a run, which lasts as long as its heart beats."""
 
-    interval: float  # seconds between two beats
+    interval: float  # seconds between two beats; 0 for none
 
     def beat(self) -> None:
         """Show that this driver lives; raise ``OSError`` where that cannot be shown, or another one has taken over."""
@@ -63,6 +63,18 @@ class LocalLease:
         """Give the right up."""
         if (_read(self._path) or {}).get("token") == self._token:
             self._path.unlink(missing_ok=True)
+
+
+class Unneeded:
+    """The right to drive a trial, which whoever drives its experiment has."""
+
+    interval = 0.0
+
+    def beat(self) -> None:
+        """Show nothing: the experiment's lease does."""
+
+    def release(self) -> None:
+        """Give nothing up."""
 
 
 def holder_now(token: str) -> dict[str, object]:

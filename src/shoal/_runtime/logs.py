@@ -24,6 +24,7 @@ class Logs:
 
     def create(self, rank: int) -> None:
         """Make the log file of a rank, so that whoever looks for it finds it, also where nothing is printed."""
+        self._directory.mkdir(exist_ok=True)
         self.write(rank, b"")
 
     def write(self, rank: int, data: bytes) -> None:

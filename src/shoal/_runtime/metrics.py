@@ -26,8 +26,8 @@ class Metrics:
     def __init__(self, directory: Path):
         self._path = directory / "metrics.jsonl"
         self._csv_path = directory / "progress.csv"
-        self._file = open_append(self._path)
-        self._csv_file = open(self._csv_path, "a", newline="", encoding="utf-8")  # noqa: SIM115
+        self._file = -1
+        self._csv_file: TextIO | None = None
         self._columns: dict[str, None] = {}
         self._lines: list[bytes] = []
         self._rows: list[dict[str, Any]] = []
@@ -47,11 +47,13 @@ class Metrics:
         """Write what waits."""
         if not self._lines:
             return
+        if self._file < 0:
+            self._file = open_append(self._path)
         write_all(self._file, b"\n".join(self._lines) + b"\n")
         self._lines.clear()
         if self._stale and time.monotonic() - self._rewritten_at > self.REWRITE_INTERVAL:
             self._rewrite()
-        elif not self._stale:
+        elif not self._stale and self._csv_file is not None:
             self._write_rows(self._csv_file, self._rows)
             self._csv_file.flush()
             self._rows.clear()
@@ -61,8 +63,10 @@ class Metrics:
         self.flush()
         if self._stale:
             self._rewrite()
-        os.close(self._file)
-        self._csv_file.close()
+        if self._file >= 0:
+            os.close(self._file)
+        if self._csv_file is not None:
+            self._csv_file.close()
 
     def _rewrite(self) -> None:
         rows = [_flatten(row) for row in jsonl.lines(self._path.read_bytes())]
@@ -71,7 +75,8 @@ class Metrics:
             csv.writer(file).writerow(self._columns)
             self._write_rows(file, rows)
         os.replace(temporary, self._csv_path)
-        self._csv_file.close()
+        if self._csv_file is not None:
+            self._csv_file.close()
         self._csv_file = open(self._csv_path, "a", newline="", encoding="utf-8")  # noqa: SIM115
         self._rows.clear()
         self._stale = False

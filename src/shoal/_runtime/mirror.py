@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal._worker.remote import Remote
 
 SEGMENTED = {"journal.jsonl": "journal", "metrics.jsonl": "metrics"}
-RECORDS = ("run.json", "params.json", "result.json")
+RECORDS = ("run.json", "experiment.json", "params.json", "result.json")
 GROWTH = (
     1.25  # a file that grows is copied again when it has grown by a quarter, so that the traffic stays in proportion
 )

@@ -71,6 +71,25 @@ def pickled_task(task: Task) -> PickledTask:
     return PickledTask(file.getvalue(), {name: source for name, source in sources.items() if source})
 
 
+def pickled_config(config: dict[str, Any]) -> bytes:
+    """Return a trial's configuration for its workers.
+
+    Raises
+    ------
+    UnpicklableError
+        Naming the parameter that cannot be sent.
+    """
+    try:
+        pickled: bytes = cloudpickle.dumps(config)
+    except Exception as error:
+        culprit = next(_culprits(config, "the configuration", DEPTH), "the configuration")
+        raise UnpicklableError(
+            f"{culprit} cannot be sent to the workers ({type(error).__name__}: {error}). Put what it is made from into "
+            "the search space (a name, a path, a size), and make it inside the function"
+        ) from error
+    return pickled
+
+
 def _culprits(value: Any, path: str, depth: int) -> Iterator[str]:
     """Yield descriptions of the innermost parts of a value that cannot be pickled."""
     if _picklable(value):

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ from shoal._runtime.directory import Home
 from shoal._runtime.display import Display, make_display
 from shoal._runtime.pickling import PickledTask, pickled_task
 from shoal._runtime.resume import Earlier, changes, read_earlier
+from shoal._runtime.run_driver import Parts, RunDriver
 from shoal._runtime.rundir import RunFiles
-from shoal._runtime.supervisor import Parts, Supervisor
+from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.validation import Validator
+from shoal._runtime.workers import Workers
 from shoal._version import __version__
 from shoal._worker.remote import Remote
 from shoal._worker.session import Task
@@ -58,8 +61,8 @@ def task_of(job: Job, storage: Remote | None = None) -> Task:
 
 
 @contextmanager
-def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
-    """Check the job, make its directory or take it over, listen, and yield the supervisor that will drive it."""
+def prepared(job: Job, engine: Engine) -> Iterator[RunDriver]:
+    """Check the job, make its directory or take it over, listen, and yield what will drive it."""
     engine.check(job.request)
     place = directory.place_of(job.storage_path, job.name, job.storage_filesystem)
     # A worker in this very process gets the objects themselves, so they need not be picklable.
@@ -74,21 +77,42 @@ def prepared(job: Job, engine: Engine) -> Iterator[Supervisor]:
         if not home.resumed:
             files.describe(job.asked, printable(job.config))
         channel = Channel(engine.listen_on)
+        run_id = secrets.token_hex(4)
         try:
             parts = Parts(
                 job=job,
-                task=task,
-                run_id=secrets.token_hex(4),
+                run_id=run_id,
                 engine=engine,
-                channel=channel,
                 files=files,
                 display=display,
                 validator=validator(job, engine),
-                driver=DriverStarted(host=socket.gethostname(), pid=os.getpid(), version=__version__, changes=changed),
+                driver=this_driver(changed),
+                make_workers=partial(workers_of, job=job, task=task, engine=engine),
             )
-            yield Supervisor(Run(_spec(job, home), earlier.history, earlier.last_row), parts)
+            yield RunDriver(
+                Run(spec_of(job, home), earlier.history, earlier.last_row), parts, Supervisor(run_id, channel)
+            )
         finally:
             channel.close()
+
+
+def this_driver(changed: list[str]) -> DriverStarted:
+    """Return what the journal says of the driver that takes a run over now."""
+    return DriverStarted(host=socket.gethostname(), pid=os.getpid(), version=__version__, changes=changed)
+
+
+def workers_of(driver: RunDriver, *, job: Job, task: PickledTask, engine: Engine, decided: bool = False) -> Workers:
+    """Return what starts the workers of a run, each a process of its own."""
+    return Workers(
+        driver.run_id,
+        job=job,
+        task=task,
+        engine=engine,
+        files=driver.files,
+        send=driver.supervisor.send,
+        post=driver.post,
+        decided=decided,
+    )
 
 
 def validator(job: Job, engine: Engine) -> Validator | None:
@@ -98,16 +122,17 @@ def validator(job: Job, engine: Engine) -> Validator | None:
 
     def score(task: Job, begun: Callable[[Callable[[on.Event], None]], None]) -> do.Finish:
         machines = context.engine_for(False) if engine.in_process else engine
-        with prepared(task, machines) as supervisor:
-            begun(supervisor.post)
-            end = supervisor.run()
-            conclude(task, supervisor, end)
+        with prepared(task, machines) as run:
+            begun(run.post)
+            end = run.run()
+            conclude(run, end)
         return end
 
     return Validator(job.validation, score)
 
 
-def _spec(job: Job, home: Home) -> RunSpec:
+def spec_of(job: Job, home: Home) -> RunSpec:
+    """Return what the run's decisions depend on."""
     return RunSpec(
         request=job.request,
         failure=job.failure,
@@ -127,9 +152,9 @@ def _say_before(display: Display, job: Job, engine: Engine, changed: list[str]) 
         display.on_message("changed since this run was last started: " + "; ".join(changed), "warning")
 
 
-def conclude(job: Job, supervisor: Supervisor, end: do.Finish) -> Outcome:
+def conclude(run: RunDriver, end: do.Finish) -> Outcome:
     """Write ``result.json``, close the run's files, and return what the trainer makes its result of."""
-    machine, files = supervisor.machine, supervisor.files
+    machine, files = run.machine, run.files
     result: dict[str, Any] = {
         "state": end.state.value,
         "reason": end.reason,

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from shoal._core.records import AnyRecord
+from shoal._core.records import Record
 from shoal._runtime.background import Background
-from shoal._runtime.directory import Home
+from shoal._runtime.directory import RUN, Home
 from shoal._runtime.files import write_json
 from shoal._runtime.journal import Journal
 from shoal._runtime.logs import Logs
@@ -35,7 +35,7 @@ class RunFiles:
         Whether every record that was persisted is where no death of this machine can take it.
     """
 
-    def __init__(self, home: Home, metadata: dict[str, Any]):
+    def __init__(self, home: Home, metadata: dict[str, Any], *, has_checkpoints: bool = True):
         self.path = home.kept
         self.work = home.work
         self.metadata = json.dumps(metadata)
@@ -45,11 +45,18 @@ class RunFiles:
         self.journal = Journal(home.work / "journal.jsonl")
         self.metrics = Metrics(home.work)
         self.logs = Logs(home.work)
+        if has_checkpoints:
+            (home.work / "checkpoints").mkdir(exist_ok=True)
         self.background = Background(threaded=home.mirror is not None)
         self._beats = Background(threaded=home.mirror is not None)
         self._mirror = home.mirror
         self.storage = home.storage
         self._undurable = 0
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether files are copied to where the run is kept."""
+        return self._mirror is not None
 
     @property
     def durable(self) -> bool:
@@ -85,7 +92,7 @@ class RunFiles:
 
         self.background.do(lambda: self.guard(write), follow)
 
-    def persist(self, record: AnyRecord) -> None:
+    def persist(self, record: Record) -> None:
         """Append a record to the journal. What it justifies has to wait until it is durable."""
         self.guard(self.journal.append, record)
         if self._mirror is not None:
@@ -116,10 +123,10 @@ class RunFiles:
         if self._beats.idle:
             self._beats.do(partial(self.guard, self.lease.beat))
 
-    def describe(self, asked: dict[str, Any], config: Any) -> None:
-        """Write ``run.json`` and ``params.json``: what was asked, for people and later runs."""
-        self.guard(write_json, self.work / "run.json", {"format": FORMAT, **asked})
+    def describe(self, asked: dict[str, Any], config: Any, marker: str = RUN) -> None:
+        """Write what was asked, and ``params.json``, for people and later drivers."""
         self.guard(write_json, self.work / "params.json", config)
+        self.guard(write_json, self.work / marker, {"format": FORMAT, **asked})
         if self._mirror is not None:
             self.guard(self._mirror.refresh)
 

@@ -60,12 +60,12 @@ class Link:
         self.say(WorkerHello(token=self._boot.endpoint.token, pid=os.getpid()))
         self._thread.start()
 
-    def say(self, message: FromWorker) -> None:
+    def say(self, message: FromWorker, urgent: bool = False) -> None:
         """Queue a message. Waits only where the supervisor is ten thousand messages behind."""
         if len(self._queue) >= QUEUE_LIMIT:
             self._wait_for_room()
         self._queue.append(message)
-        if self._asleep or type(message) is not Report or len(self._queue) == BATCH_LIMIT:
+        if self._asleep or urgent or type(message) is not Report or len(self._queue) == BATCH_LIMIT:
             self._asleep = False
             self._wake()
 

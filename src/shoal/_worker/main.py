@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -110,6 +110,8 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
     try:
         remember_sources(session.task.sources)
         todo: Task = task or cloudpickle.loads(session.task.task)
+        if session.task.config:
+            todo = replace(todo, config=cloudpickle.loads(session.task.config))
         session.open(todo)
         todo.framework.start(session)
         session._say(Ready())

@@ -271,6 +271,10 @@ def within(root: Path | Remote, name: str) -> Path | Remote:
     """Return where a checkpoint lies: below ``root``, or where the user's own code has stored it."""
     if not stored_elsewhere(name):
         return root / name
+    while name.startswith("../"):  # of another trial of the same experiment
+        root, name = root.parent, name.removeprefix("../")
+        if not name.startswith("../"):
+            return root / name
     if isinstance(root, Remote) and name.startswith(str(root.upath.protocol) + "://"):
         return locate(name, root.filesystem)  # with the credentials that the run itself has
     return locate(name)

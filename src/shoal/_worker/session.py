@@ -23,6 +23,8 @@ from shoal._core.messages import (
     AskCheckpoints,
     Calls,
     Committed,
+    Consult,
+    Decided,
     DumpStacks,
     Farewell,
     FromWorker,
@@ -42,10 +44,13 @@ from shoal._core.messages import (
     ToWorker,
 )
 from shoal._worker import files
+from shoal._worker.decisions import Decisions
 from shoal._worker.plain import plain
 from shoal._worker.preemption import PreemptionCalls
 from shoal._worker.remote import Remote, within
 from shoal._worker.uploader import Part, Uploader
+
+DECISION_PATIENCE = 5.0  # seconds that ranks other than 0 wait for a decision: rank 0 may report less often than they
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,8 @@ class Saved:
 class Speaker(Protocol):
     """What a session says things to: the link, or a list in a test."""
 
-    def say(self, message: FromWorker) -> None:
-        """Send a message to the supervisor."""
+    def say(self, message: FromWorker, urgent: bool = False) -> None:
+        """Send a message to the supervisor, and (``urgent``) do not wait for others to go with it."""
         ...
 
 
@@ -112,7 +117,7 @@ class Session:
         self._speaker: Speaker | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._stop_at: int | None = None
+        self._decisions = Decisions()
         self._checkpoint: str | None = None
         self._task: Task | None = None
         self._preemption = PreemptionCalls()
@@ -191,13 +196,28 @@ class Session:
             if saved is not None:
                 part, report = self._part(saved, report)
                 self._uploader.expect(part)
-            self._say(report)
+            self._say(report, urgent=self.task.decided)
             self.reports, self.last_metrics = n, values
             if part is not None and saved is not None and saved.wait:
                 self._wait_until_kept(part)
-            stop_at = self._stop_at
+            if self.task.decided:
+                self._decisions.wait_for(n, self._patience)
+            stop_at = self._decisions.stop_at
         if stop_at is not None and n >= stop_at:
             raise StopTraining
+
+    def consult(self, metrics: Any) -> bool:
+        """Ask whether the function is to stop at the report that it is about to make of these metrics."""
+        if not self.task.decided:
+            return False
+        n = self.reports + 1
+        self._say(Consult(n=n, metrics=plain(metrics), at=time.time()), urgent=True)
+        return self._decisions.wait_for(n, self._patience)
+
+    @property
+    def _patience(self) -> float | None:
+        """How long a report waits for a decision, which follows from what rank 0 reports, in seconds."""
+        return None if self.ranks.world_rank == 0 else DECISION_PATIENCE
 
     def _part(self, saved: Saved, report: Report) -> tuple[Part, Report]:
         """Return what is to be stored, and the report that says so."""
@@ -307,7 +327,9 @@ class Session:
             case Committed():
                 self._checkpoint = message.path
             case StopAt():
-                self._stop_at = message.n
+                self._decisions.stop(message.n)
+            case Decided():
+                self._decisions.go_on(message.n)
             case AskCalls():
                 self._say(Calls(count=self._preemption.freeze()))
             case PreemptAt():
@@ -320,6 +342,7 @@ class Session:
     def release(self) -> None:
         """Let nobody wait any longer for a supervisor that is gone."""
         self._uploader.abandon()
+        self._decisions.release()
         self.farewell.set()
         self.arrived.set()
 
@@ -329,10 +352,10 @@ class Session:
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
-    def _say(self, message: FromWorker) -> None:
+    def _say(self, message: FromWorker, urgent: bool = False) -> None:
         if self._speaker is None:
             raise AssertionError("the session is not attached")
-        self._speaker.say(message)
+        self._speaker.say(message, urgent)
 
     def _answer(self, key: str) -> queue.SimpleQueue[Gathered]:
         with self._gather_lock:

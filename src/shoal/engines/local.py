@@ -97,8 +97,6 @@ class LocalEngine(Engine):
     def release(self, lease: LocalLease) -> None:
         """Take a lease back and give its room to whoever waits."""
         with self._lock:
-            if self._host is not None:
-                self._host.drop(lease.inbox)
             if lease in self._waiting:
                 self._waiting.remove(lease)
             if lease in self._active:
@@ -106,6 +104,9 @@ class LocalEngine(Engine):
                 for name, amount in lease.amounts.items():
                     self._used[name] -= amount
                 self._free_devices += [device for devices in lease.devices for device in devices]
+            others = {other.inbox.run_id for other in (*self._active, *self._waiting)}
+            if self._host is not None and lease.inbox.run_id not in others:
+                self._host.drop(lease.inbox)
             self._grant()
             self._tell_of_capacity()
 

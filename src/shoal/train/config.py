@@ -127,8 +127,8 @@ class FailureConfig:
     ----------
     max_failures : int
         How often the group is started again from its newest checkpoint; -1 is without end, 0 never.
-    fail_fast : bool
-        For searches: whether the first failed trial ends the whole search.
+    fail_fast : bool or "raise"
+        For searches: whether the first failed trial ends the whole search; with ``"raise"`` its error is raised, too.
     max_preemption_failures : int
         How often the group is started again after a preemption (SIGTERM to a worker, or a notice of the engine), which
         does not count as a failure; -1 is without end.
@@ -146,7 +146,7 @@ class FailureConfig:
     """
 
     max_failures: int = 0
-    fail_fast: bool = False
+    fail_fast: bool | str = False
     max_preemption_failures: int = -1
     preemption_grace_s: float = 0.0
     reset_on_progress: bool = False
@@ -160,6 +160,8 @@ class FailureConfig:
             raise ValueError(
                 f"max_preemption_failures={self.max_preemption_failures!r}: give 0 or more, or -1 for no limit"
             )
+        if self.fail_fast not in (True, False, "raise"):
+            raise ValueError(f"fail_fast={self.fail_fast!r}: choose True, False or 'raise'")
         if not self.preemption_grace_s >= 0:
             raise ValueError(f"preemption_grace_s={self.preemption_grace_s!r}: give 0 or more seconds")
         if not self.restart_backoff_s >= 0:
@@ -249,6 +251,8 @@ class RunConfig:
         What happens if there is a run of this name: ``False`` raises, since no run is ever overwritten; ``"auto"`` goes
         on with it from its newest checkpoint, or starts a new one if there is none; ``True`` goes on, and raises if
         there is none. A run that has finished is not run again: its result is returned.
+    stop : mapping, callable, Stopper, or a list of these, optional
+        When trials of a search end: ``{"training_iteration": 10}``, or see :mod:`shoal.tune.stopper`.
     """
 
     name: str | None = None
@@ -260,6 +264,7 @@ class RunConfig:
     callbacks: Sequence[Callback] | None = None
     log_to_driver: Sequence[int] | str | None = (0,)
     resume: bool | str = False
+    stop: Any = None
 
     def __post_init__(self) -> None:
         if self.name is not None:

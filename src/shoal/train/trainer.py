@@ -116,6 +116,10 @@ class DataParallelTrainer:
         KeyboardInterrupt
             After Ctrl-C twice.
         """
+        if self._run_config.stop is not None:
+            raise ValueError(
+                "RunConfig(stop=...) ends trials of a search: give it to tune.Tuner, or return where it ends"
+            )
         run, in_process = self._run_config, self._scaling.worker_range == (0, 0)
         if run.resume and run.name:
             place = directory.place_of(run.storage_path, run.name, run.storage_filesystem)

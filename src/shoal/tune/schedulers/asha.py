@@ -50,6 +50,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
     [[1, 3, 9, 27, 81]]
     """
 
+    needs_metric = True
+
     def __init__(
         self,
         time_attr: str = "training_iteration",

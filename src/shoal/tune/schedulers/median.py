@@ -33,6 +33,8 @@ class MedianStoppingRule(TrialScheduler):
         Whether a trial is ended. If not, it is paused, and goes on when no new one waits.
     """
 
+    needs_metric = True
+
     def __init__(
         self,
         time_attr: str = "time_total_s",

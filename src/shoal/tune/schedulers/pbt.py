@@ -84,6 +84,7 @@ class PopulationBasedTraining(TrialScheduler):
     ... )
     """
 
+    needs_metric = True
     ahead = True
 
     def __init__(

@@ -1,0 +1,303 @@
+"""The driver of one run: hands events to its machine, and carries out the commands that come back."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from shoal._core import commands as do
+from shoal._core import events as on
+from shoal._core.contracts import Callback, Engine, Lease
+from shoal._core.job import Job
+from shoal._core.messages import Endpoint, NativeStacks, WorkerExited, WorkerOutput
+from shoal._core.records import DriverStarted
+from shoal._core.run import Run
+from shoal._core.scaling import fitting
+from shoal._runtime.checkpoint_deeds import CheckpointDeeds
+from shoal._runtime.display import Display
+from shoal._runtime.ordered import Ordered
+from shoal._runtime.rundir import RunFiles
+from shoal._runtime.validation import Validator
+from shoal._runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from shoal._runtime.supervisor import Supervisor
+
+PATIENCE = 3.0  # seconds that storage has for the last words of a run that is to end at once
+REFRESH = 5.0  # seconds between two copies of metrics and logs to storage that is not a disk
+
+
+class Observer(Protocol):
+    """What an experiment is told of one of its runs."""
+
+    def placed(self) -> None:
+        """The engine gave it its room."""
+
+    def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
+        """Rank 0 made its ``n``-th report, or asks what follows from one that it is about to make."""
+
+    def ended(self) -> None:
+        """It is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the driver of a run works with."""
+
+    job: Job
+    run_id: str
+    engine: Engine
+    files: RunFiles
+    display: Display
+    driver: DriverStarted
+    make_workers: Callable[[RunDriver], Workers]
+    validator: Validator | None = None
+    observer: Observer | None = None
+
+
+@dataclass(frozen=True)
+class Ticketed:
+    """The run as an engine sees it that was asked for room: its answers bear the number of the request."""
+
+    driver: RunDriver
+    ticket: int
+
+    @property
+    def run_id(self) -> str:
+        """Under which name hosts serve the supervisor that drives this run."""
+        return self.driver.supervisor.name
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where hosts and workers connect to."""
+        return self.driver.endpoint
+
+    def post(self, event: on.Event) -> None:
+        """Pass an event on."""
+        if isinstance(event, (on.Acquired, on.CapacityChanged)):
+            event = msgspec.structs.replace(event, ticket=self.ticket)
+        self.driver.post(event)
+
+
+class RunDriver:
+    """Drives one run, in the loop of a supervisor.
+
+    Attributes
+    ----------
+    machine : Run
+        What decides.
+    outcome : Finish or None
+        How the run ended, once it has.
+    timers : dict
+        When each timer of the run fires, by name.
+    """
+
+    def __init__(self, machine: Run, parts: Parts, supervisor: Supervisor):
+        self.machine = machine
+        self.parts = parts
+        self.supervisor = supervisor
+        self.files = parts.files
+        self.run_id = parts.run_id
+        self.outcome: do.Finish | None = None
+        self.timers: dict[str, float] = {}
+        self._callbacks: Sequence[Callback] = (parts.display, *parts.job.callbacks)
+        self._lease: Lease | None = None
+        self._workers = parts.make_workers(self)
+        deeds: dict[type[do.Command], Callable[[Any], None]] = {
+            do.Acquire: self._acquire,
+            do.Release: self._release,
+            do.StartWorkers: self._workers.start,
+            do.SetUp: self._workers.set_up,
+            do.Tell: self._workers.tell,
+            do.Kill: self._kill,
+            do.Persist: self._persist,
+            do.WriteRow: self._write_row,
+            do.Consult: self._consult,
+            **CheckpointDeeds(parts.files, parts.validator, self.post, self._committed).deeds,
+            do.SetTimer: self._set_timer,
+            do.DumpNativeStacks: self._dump_native_stacks,
+            do.KeepStacks: self._keep_stacks,
+            do.Say: self._say,
+            do.Notify: self._notify,
+            do.Finish: self._finish,
+        }
+        self._ordered = Ordered(parts.files, deeds, self._waits_for_nothing)
+
+    def post(self, event: on.Event) -> None:
+        """Take an event from any thread or signal handler."""
+        self.supervisor.post(self, event)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where hosts and workers connect to."""
+        return self.supervisor.endpoint
+
+    def run(self) -> do.Finish:
+        """Drive the run to its end, alone in its supervisor's loop, and return how it ended."""
+        self.supervisor.add_run(self.run_id, self)
+        try:
+            self.begin()
+            self.supervisor.run(lambda: self.outcome is not None)
+            assert self.outcome is not None
+            return self.outcome
+        finally:
+            self.close()
+            self.supervisor.close()
+
+    def begin(self) -> None:
+        """Start the run."""
+        self.files.background.wake = self.supervisor.wake
+        self._tell_callbacks("on_run_start", self.parts.job.name, str(self.files.path))
+        self._beat()
+        self._refresh_mirror()
+        self.handle(on.Begin(wall=time.time(), driver=self.parts.driver))
+
+    def close(self) -> None:
+        """Let go of what the run holds, however it ended."""
+        self.timers.clear()
+        if self.parts.validator is not None:
+            self.parts.validator.close()
+        self.files.background.wake = lambda: None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+        self.parts.display.close()
+
+    # ---- what the loop calls ----------------------------------------------------------------------------------------
+
+    def handle(self, event: on.Event) -> None:
+        """Let the machine decide, and do what it wants."""
+        if isinstance(event, on.StopAsked) and event.kill:
+            self._set_timer(do.SetTimer(name="patience", at=time.monotonic() + PATIENCE))
+        if isinstance(event, on.Acquired) and self.parts.observer is not None:
+            self.parts.observer.placed()
+        self._ordered.do(self.machine.handle(event, time.monotonic()))
+
+    def follow_up(self) -> None:
+        """Go on with what has waited for storage."""
+        self.files.background.follow_up()
+        self._ordered.follow_up()
+
+    def settle(self) -> None:
+        """Write what has come together in this turn of the loop."""
+        self.files.guard(self.files.metrics.flush)
+        if self.files.broken and self.outcome is None:
+            self.handle(on.StorageFailed(reason=self.files.broken))
+
+    def fire(self, name: str) -> None:
+        """A timer has come."""
+        if name == "lease":
+            self._beat()
+        elif name == "patience":
+            self.files.give_up()
+            self._ordered.follow_up()
+        elif name == "mirror":
+            self._refresh_mirror()
+        else:
+            self.handle(on.TimerFired(name=name))
+
+    def tick(self) -> float:
+        """Draw if it is time; return after how many seconds to call again."""
+        return self.parts.display.tick()
+
+    def hear_host(self, message: WorkerOutput | WorkerExited | NativeStacks) -> None:
+        """Take what a host says of a worker of this run."""
+        match message:
+            case WorkerOutput():
+                self.files.guard(self.files.logs.write, message.rank, message.data)
+                self.parts.display.on_output(message.rank, message.data)
+            case WorkerExited():
+                self.parts.display.on_output_end(message.rank)
+                self.handle(on.Exited(attempt=message.attempt, rank=message.rank, exit=message.exit))
+            case NativeStacks():
+                self.handle(on.NativeStacksRead(attempt=message.attempt, rank=message.rank, text=message.text))
+
+    def _waits_for_nothing(self, command: do.Command, held: deque[do.Command]) -> bool:
+        """Whether a command may overtake those that wait until the journal is durable."""
+        if isinstance(command, do.Kill):
+            return not any(isinstance(waiting, do.StartWorkers) for waiting in held)
+        # Workers that are there already say hello at any time, and there has to be room for them by then.
+        return isinstance(command, do.Acquire) and self.parts.engine.in_process
+
+    # ---- deeds ------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        self.files.beat()
+        if self.files.lease.interval:
+            self._set_timer(do.SetTimer(name="lease", at=time.monotonic() + self.files.lease.interval))
+
+    def _refresh_mirror(self) -> None:
+        if self.files.mirrored:
+            self.files.refresh()
+            self._set_timer(do.SetTimer(name="mirror", at=time.monotonic() + REFRESH))
+
+    def _acquire(self, command: do.Acquire) -> None:
+        self._give_room_back()
+        request, total = self.parts.job.request, self.parts.engine.total()
+        # Nobody waits for more than the machines can ever give.
+        least = max(request.min_workers, min(command.at_least, fitting(request, total)))
+        asked = msgspec.structs.replace(request, min_workers=least)
+        self._lease = self.parts.engine.acquire(asked, Ticketed(self, command.ticket))
+
+    def _release(self, command: do.Release) -> None:
+        self._give_room_back()
+
+    def _give_room_back(self) -> None:
+        if self._lease is not None:
+            self.supervisor.room_is_given_back()
+            self._lease.release()
+            self._lease = None
+
+    def _kill(self, command: do.Kill) -> None:
+        self._workers.kill(command, self.machine.group)
+
+    def _dump_native_stacks(self, command: do.DumpNativeStacks) -> None:
+        self._workers.dump_native_stacks(command, self.machine.group)
+
+    def _persist(self, command: do.Persist) -> None:
+        self.files.persist(command.record)
+
+    def _write_row(self, command: do.WriteRow) -> None:
+        self.files.metrics.add(command.row)
+        self._tell_callbacks("on_report", command.row)
+        if self.parts.observer is not None:
+            self.parts.observer.reported(command.row["training_iteration"], command.row, command.saved)
+
+    def _consult(self, command: do.Consult) -> None:
+        if self.parts.observer is not None:
+            self.parts.observer.reported(command.row["training_iteration"], command.row, True)
+
+    def _committed(self, n: int, path: str) -> None:
+        self._tell_callbacks("on_checkpoint", n, path, self.machine.last_row)
+
+    def _set_timer(self, command: do.SetTimer) -> None:
+        self.supervisor.set_timer(self, command.name, command.at)
+
+    def _keep_stacks(self, command: do.KeepStacks) -> None:
+        self.files.guard(self.files.keep_stacks, command.attempt, command.rank, command.text)
+        self._tell_callbacks("on_message", f"stacks of rank {command.rank}:\n{command.text.rstrip()}", "warning")
+
+    def _say(self, command: do.Say) -> None:
+        self._tell_callbacks("on_message", command.text, command.level)
+
+    def _notify(self, command: do.Notify) -> None:
+        self._tell_callbacks("on_state", command.state.value, command.attempt, command.workers)
+
+    def _finish(self, command: do.Finish) -> None:
+        self.outcome = command
+        self._tell_callbacks("on_run_end", command.state.value, command.reason)
+        if self.parts.observer is not None:
+            self.parts.observer.ended()
+
+    def _tell_callbacks(self, method: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            try:
+                getattr(callback, method)(*arguments)
+            except Exception as error:
+                text = f"{type(callback).__name__}.{method} raised {type(error).__name__}: {error}; the run goes on"
+                self.parts.display.on_message(text, "warning")

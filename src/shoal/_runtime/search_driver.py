@@ -1,0 +1,277 @@
+"""The driver of an experiment: hands events to its machine, and starts, answers and ends the runs of its trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from shoal._core import commands as do
+from shoal._core import events as on
+from shoal._core import search
+from shoal._core.contracts import Engine, Lease
+from shoal._core.experiment import Experiment
+from shoal._core.failure import headline
+from shoal._core.records import DriverStarted
+from shoal._core.scaling import GroupRequest
+from shoal._core.states import RunState
+from shoal._core.trials import Trial
+from shoal._runtime.failures import failed, tell
+from shoal._runtime.ordered import Ordered
+from shoal._runtime.run_driver import RunDriver
+from shoal._runtime.rundir import RunFiles
+from shoal._runtime.search_display import SearchDisplay, TrialDisplay
+from shoal._runtime.supervisor import Supervisor
+from shoal._runtime.trial_runs import TrialRuns
+
+REFRESH = 5.0  # seconds between two copies of the journal to storage that is not a disk
+KEPT_ERRORS = 100  # exceptions of trials that are kept as objects; the text of all of them is on disk
+
+
+class SearchCallback:
+    """Is told what happens to the trials of an experiment, in the thread of ``fit()``."""
+
+    def on_trial(self, what: str, trial: Trial) -> None:
+        """A trial was ``created``, ``started``, ``cloned``, had a ``result``, or is ``paused``, ``terminated``, …"""
+
+
+@dataclass(frozen=True)
+class _Observer:
+    """What the run of one trial tells its experiment."""
+
+    driver: SearchDriver
+    trial_id: str
+
+    def placed(self) -> None:
+        self.driver.see(search.TrialPlaced(trial_id=self.trial_id))
+
+    def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
+        self.driver.see(search.TrialReported(trial_id=self.trial_id, n=n, row=row, saved=saved))
+
+    def ended(self) -> None:
+        self.driver.run_ended(self.trial_id)
+
+
+@dataclass(kw_only=True)
+class SearchParts:
+    """What the driver of an experiment works with."""
+
+    name: str
+    machine: Experiment
+    runs: TrialRuns
+    files: RunFiles
+    display: SearchDisplay
+    driver: DriverStarted
+    resumption: search.Resumption
+    room: int | None
+    callbacks: Sequence[SearchCallback] = ()
+    errors: dict[str, BaseException] = field(default_factory=dict)
+
+
+class SearchDriver:
+    """Drives one experiment, in the loop of a supervisor, beside the drivers of its trials."""
+
+    def __init__(self, parts: SearchParts, supervisor: Supervisor, engine: Engine):
+        self.parts = parts
+        self.machine = parts.machine
+        self.files = parts.files
+        self.outcome: search.FinishSearch | None = None
+        self.timers: dict[str, float] = {}
+        self._supervisor = supervisor
+        self._engine = engine
+        self._runs: dict[str, RunDriver] = {}
+        self._sources: dict[str, str] = {}
+        self._hosts: Lease | None = None
+        self._ordered = Ordered(
+            parts.files,
+            {
+                search.PersistSearch: self._persist,
+                search.StartTrial: self._start_trial,
+                search.Adopt: self._adopt,
+                search.Decide: self._decide,
+                search.StopTrial: self._stop_trial,
+                search.Updated: self._updated,
+                search.FinishSearch: self._finish,
+                do.Say: self._say,
+                do.SetTimer: self._set_timer,
+            },
+            # A trial waits for the answer; if it is lost with this driver, the next one gives the same.
+            urgent=lambda command, held: isinstance(command, search.Decide),
+        )
+
+    def run(self) -> search.FinishSearch:
+        """Drive the experiment to its end, and return how it ended."""
+        self._supervisor.add("search", self)
+        self._supervisor.keeps_hosts = True
+        try:
+            self.files.background.wake = self._supervisor.wake
+            self._hold_hosts()
+            self._beat()
+            self._refresh()
+            self.parts.display.begin(self.parts.name, str(self.files.path), self.machine)
+            if self.parts.room is not None:
+                self.handle(search.RoomChanged(trials=self.parts.room))
+            begin = search.Begin(wall=time.time(), driver=self.parts.driver, resumption=self.parts.resumption)
+            self.handle(begin)
+            self._supervisor.run(lambda: self.outcome is not None)
+            assert self.outcome is not None
+            return self.outcome
+        finally:
+            for run in self._runs.values():
+                run.close()
+            if self._hosts is not None:
+                self._hosts.release()
+            self.files.background.wake = lambda: None
+            self.parts.display.close()
+            self._supervisor.close()
+
+    def post(self, event: on.Event) -> None:
+        """Take an event from any thread or signal handler."""
+        self._supervisor.post(self, event)
+
+    def see(self, event: on.Event) -> None:
+        """Take an event of this loop, after what is being done now."""
+        self._supervisor.enqueue(partial(self.handle, event))
+
+    def run_ended(self, trial_id: str) -> None:
+        """The run of a trial is over: let go of it, after what is being done now."""
+        self._supervisor.enqueue(partial(self._conclude, trial_id))
+
+    # ---- what the loop calls ----------------------------------------------------------------------------------------
+
+    def handle(self, event: on.Event) -> None:
+        """Let the machine decide, and do what it wants."""
+        self._ordered.do(self.machine.handle(event, time.monotonic()))
+
+    def follow_up(self) -> None:
+        """Go on with what has waited for storage."""
+        self.files.background.follow_up()
+        self._ordered.follow_up()
+
+    def settle(self) -> None:
+        """Stop if nothing can be written down any more."""
+        if self.files.broken and self.outcome is None:
+            self.handle(on.StopAsked(reason=self.files.broken, kill=True))
+
+    def tick(self) -> float:
+        """Draw if it is time; return after how many seconds to call again."""
+        return self.parts.display.tick()
+
+    def fire(self, name: str) -> None:
+        """A timer has come."""
+        if name == "lease":
+            self._beat()
+        elif name == "mirror":
+            self._refresh()
+        else:
+            self.handle(on.TimerFired(name=name))
+
+    def _beat(self) -> None:
+        self.files.beat()
+        self._supervisor.set_timer(self, "lease", time.monotonic() + self.files.lease.interval)
+
+    def _refresh(self) -> None:
+        if self.files.mirrored:
+            self.files.refresh()
+            self._supervisor.set_timer(self, "mirror", time.monotonic() + REFRESH)
+
+    def _hold_hosts(self) -> None:
+        """Have hosts serve this loop all the time, and not anew for each trial."""
+        request = GroupRequest(min_workers=1, max_workers=1, resources={})
+        self._hosts = self._engine.acquire(request, _Holder(self))
+
+    # ---- deeds ------------------------------------------------------------------------------------------------------
+
+    def _persist(self, command: search.PersistSearch) -> None:
+        self.files.persist(command.record)
+
+    def _adopt(self, command: search.Adopt) -> None:
+        self._sources[command.trial_id] = command.source_id
+
+    def _start_trial(self, command: search.StartTrial) -> None:
+        trial = self.machine.table[command.trial_id]
+        source = self.machine.table.find(self._sources.pop(command.trial_id, None))
+        try:
+            run = self.parts.runs.prepare(
+                trial,
+                anew=command.anew,
+                source=source,
+                display=TrialDisplay(self.parts.display, trial.trial_id),
+                observer=_Observer(self, trial.trial_id),
+            )
+        except Exception as error:  # a configuration that cannot be sent, a directory that cannot be made
+            self.parts.errors[trial.trial_id] = error
+            self.see(
+                search.TrialEnded(trial_id=trial.trial_id, completed=False, error=f"{type(error).__name__}: {error}")
+            )
+            return
+        self._runs[trial.trial_id] = run
+        self._supervisor.add_run(trial.trial_id, run)
+        run.begin()
+
+    def _decide(self, command: search.Decide) -> None:
+        run = self._runs.get(command.trial_id)
+        if run is None:
+            return
+        if command.stop:
+            run.handle(on.StopAsked(reason=command.stop, at=command.n))
+        else:
+            run.handle(on.Decided(n=command.n))
+
+    def _stop_trial(self, command: search.StopTrial) -> None:
+        run = self._runs.get(command.trial_id)
+        if run is not None:
+            run.handle(on.StopAsked(reason=command.reason, kill=command.kill))
+
+    def _conclude(self, trial_id: str) -> None:
+        run = self._runs.pop(trial_id)
+        self._supervisor.remove(trial_id)
+        trial = self.machine.table[trial_id]
+        end = self.parts.runs.conclude(trial, run)
+        error = ""
+        if end.state is RunState.FAILED:
+            error = headline(end.failures[0]) if end.failures else end.reason
+            (run.files.work / "error.txt").write_text(tell(end, run.files, trial_id) if end.failures else end.reason)
+            if len(self.parts.errors) < KEPT_ERRORS:
+                self.parts.errors[trial_id] = failed(end, run.files, trial_id)
+        completed = end.state is RunState.FINISHED
+        self.handle(search.TrialEnded(trial_id=trial_id, completed=completed, error=error))
+
+    def _updated(self, command: search.Updated) -> None:
+        trial = self.machine.table[command.trial_id]
+        listeners: list[Any] = [self.parts.display, *self.parts.callbacks]
+        for told in listeners:
+            try:
+                told.on_trial(command.what, trial)
+            except Exception as error:
+                text = f"{type(told).__name__}.on_trial raised {type(error).__name__}: {error}; the search goes on"
+                self.parts.display.on_message(text, "warning")
+
+    def _say(self, command: do.Say) -> None:
+        self.parts.display.on_message(command.text, command.level)
+
+    def _set_timer(self, command: do.SetTimer) -> None:
+        self._supervisor.set_timer(self, command.name, command.at)
+
+    def _finish(self, command: search.FinishSearch) -> None:
+        self.outcome = command
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """The experiment as an engine sees it: it wants hosts that serve it, and no room."""
+
+    driver: SearchDriver
+
+    @property
+    def run_id(self) -> str:
+        return self.driver._supervisor.name
+
+    @property
+    def endpoint(self) -> Any:
+        return self.driver._supervisor.endpoint
+
+    def post(self, event: on.Event) -> None:
+        """Nothing follows from what happens to it: trials on a host that is lost are told by themselves."""

@@ -1,0 +1,228 @@
+"""The runs of an experiment's trials: begun and gone on with in its directory, from checkpoints of each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shoal._core.commands import Finish
+from shoal._core.contracts import Engine
+from shoal._core.job import Job
+from shoal._core.messages import FileEntry
+from shoal._core.names import stored_elsewhere
+from shoal._core.plain_data import printable
+from shoal._core.records import CheckpointCommitted, CheckpointDeleted, History
+from shoal._core.retention import CommittedCheckpoint
+from shoal._core.run import Run
+from shoal._core.trials import Trial
+from shoal._runtime.directory import Home, reached_by_workers, trial_home
+from shoal._runtime.display import Display
+from shoal._runtime.journal import read_history
+from shoal._runtime.pickling import PickledTask, pickled_config, pickled_task
+from shoal._runtime.preparation import spec_of, task_of, this_driver
+from shoal._runtime.resume import Earlier, read_earlier
+from shoal._runtime.run_driver import Observer, Parts, RunDriver
+from shoal._runtime.rundir import RunFiles
+from shoal._runtime.storage import Storage
+from shoal._runtime.supervisor import Supervisor
+from shoal._runtime.workers import Workers
+
+
+class Pins:
+    """Checkpoints that trials go on from which belong to others: these are not deleted under them."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, set[tuple[str, str]]] = {}
+        self._deferred: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def look(self, adopter: str, history: History) -> None:
+        """Take note of what a trial wants of others, and delete what it was the last to want."""
+        wanted = {pin for c in history.checkpoints if (pin := _pin(c.name))}
+        if wanted:
+            self._wanted[adopter] = wanted
+        elif self._wanted.pop(adopter, None) is None:
+            return
+        for pin in [pin for pin in self._deferred if not self._held(pin)]:
+            self._deferred.pop(pin)()
+
+    def delete(self, owner: str, name: str, delete: Callable[[], None]) -> None:
+        """Delete a checkpoint as soon as nobody wants it."""
+        if self._held((owner, name)):
+            self._deferred[owner, name] = delete
+        else:
+            delete()
+
+    def _held(self, pin: tuple[str, str]) -> bool:
+        return any(pin in wanted for wanted in self._wanted.values())
+
+
+def _pin(name: str) -> tuple[str, str] | None:
+    """Return the directory of a trial and the name of its checkpoint, if this is another trial's."""
+    if not name.startswith("../../"):
+        return None
+    owner, _, checkpoint = name.removeprefix("../../").partition("/checkpoints/")
+    return owner, checkpoint
+
+
+@dataclass
+class PinnedStorage:
+    """The checkpoints of a trial, of which none is deleted that another trial goes on from."""
+
+    inner: Storage
+    owner: str
+    pins: Pins
+    renames: bool
+
+    def commit(self, staging: str, name: str, n: int, files: Sequence[FileEntry]) -> str:
+        return self.inner.commit(staging, name, n, files)
+
+    def add_digests(self, name: str, files: Sequence[FileEntry]) -> None:
+        self.inner.add_digests(name, files)
+
+    def inspect(self, checkpoint: CommittedCheckpoint, *, full: bool) -> str:
+        return self.inner.inspect(checkpoint, full=full)
+
+    def discard(self, attempt: int, keep: Any) -> None:
+        self.inner.discard(attempt, keep)
+
+    def delete(self, name: str) -> None:
+        self.pins.delete(self.owner, name, partial(self.inner.delete, name))
+
+
+class TrialRuns:
+    """Makes the drivers of trials.
+
+    Parameters
+    ----------
+    home : Home
+        The experiment's directory.
+    engine, supervisor
+        Where trials run, and whose loop drives them.
+    job_of : callable
+        Makes a job of a trial's configuration; the function and all that is not configuration is the same for all.
+    name_of : callable
+        Names the directory of a trial.
+    decided : bool
+        Whether every report waits for a decision.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        engine: Engine,
+        supervisor: Supervisor,
+        *,
+        job_of: Callable[[Trial], Job],
+        name_of: Callable[[Trial], str],
+        decided: bool,
+    ):
+        self._home, self._engine, self._supervisor = home, engine, supervisor
+        self._job_of, self._name_of, self._decided = job_of, name_of, decided
+        self._pins = Pins()
+        self._names: dict[str, str] = {}
+        self._task: PickledTask | None = None
+
+    def directory(self, trial: Trial) -> str:
+        """Return the name of a trial's directory, which stays what it was when the trial was made."""
+        if trial.trial_id not in self._names:
+            self._names[trial.trial_id] = self._name_of(trial)
+        return self._names[trial.trial_id]
+
+    def known(self, names: dict[str, str]) -> None:
+        """Take the names that an earlier driver has given."""
+        self._names.update(names)
+
+    def look_at_adopted(self, trial: Trial) -> None:
+        """Keep what a trial of an earlier driver goes on from."""
+        name = self.directory(trial)
+        self._pins.look(name, read_history(self._home.work / name / "journal.jsonl"))
+
+    def prepare(
+        self, trial: Trial, *, anew: bool, source: Trial | None, display: Display, observer: Observer
+    ) -> RunDriver:
+        """Make the driver of a trial. ``source`` is whose newest checkpoint it goes on from, if not from its own."""
+        name = self.directory(trial)
+        if anew:
+            self._put_aside(self._home.work / name)
+        home = trial_home(self._home, name)
+        home = replace(home, checkpoints=PinnedStorage(home.checkpoints, name, self._pins, home.checkpoints.renames))
+        job = self._job_of(trial)
+        job = replace(job, name=name, asked={**job.asked, "trial_id": trial.trial_id})
+        files = RunFiles(home, job.metadata)
+        if not home.resumed:
+            files.describe(job.asked, printable(job.config))
+        elif source is not None:
+            files.describe(job.asked, printable(job.config))
+            self._adopt(trial, files, source, display)
+        earlier = read_earlier(home.work) if home.resumed else Earlier()
+        self._pins.look(name, earlier.history)
+        parts = Parts(
+            job=job,
+            run_id=trial.trial_id,
+            engine=self._engine,
+            files=files,
+            display=display,
+            driver=this_driver([]),
+            make_workers=partial(self.make_workers, job),
+            observer=observer,
+        )
+        return RunDriver(Run(spec_of(job, home), earlier.history, earlier.last_row), parts, self._supervisor)
+
+    def make_workers(self, job: Job, driver: RunDriver) -> Workers:
+        """Return what starts the workers of a trial."""
+        if self._task is None:  # the function is the same for all
+            self._task = pickled_task(task_of(replace(job, config={}), reached_by_workers(self._home.kept)))
+        return Workers(
+            driver.run_id,
+            job=job,
+            task=self._task,
+            engine=self._engine,
+            files=driver.files,
+            send=self._supervisor.send,
+            post=driver.post,
+            decided=self._decided,
+            config=pickled_config(job.config),
+        )
+
+    def conclude(self, trial: Trial, driver: RunDriver) -> Finish:
+        """Write down how a trial's run ended, and let go of it."""
+        assert driver.outcome is not None
+        end = driver.outcome
+        driver.close()
+        self._pins.look(self.directory(trial), driver.machine.history)
+        driver.files.conclude({"state": end.state.value, "reason": end.reason, "metrics": driver.machine.last_row})
+        return end
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    def _put_aside(self, directory: Path) -> None:
+        """Keep what there is of a trial that begins anew."""
+        if not directory.exists():
+            return
+        number = 1
+        while (aside := directory.with_name(f"{directory.name}.before-{number}")).exists():
+            number += 1
+        os.replace(directory, aside)
+
+    def _adopt(self, trial: Trial, files: RunFiles, source: Trial, display: Display) -> None:
+        """Make another trial's newest checkpoint this one's newest."""
+        own, name = read_history(files.work / "journal.jsonl"), self.directory(source)
+        theirs = read_history(self._home.work / name / "journal.jsonl").checkpoints
+        newest = max(theirs, key=lambda c: c.n, default=None)
+        if newest is None:
+            display.on_message(f"trial {source.trial_id} has no checkpoint to go on from", "warning")
+            return
+        place = newest.name if stored_elsewhere(newest.name) else f"../../{name}/checkpoints/{newest.name}"
+        for checkpoint in [c for c in own.checkpoints if c.n >= trial.reports]:
+            files.persist(CheckpointDeleted(n=checkpoint.n, name=checkpoint.name))
+            if not stored_elsewhere(checkpoint.name):
+                files.checkpoints.delete(checkpoint.name)
+        files.persist(
+            CheckpointCommitted(
+                n=max(trial.reports, 1), attempt=0, name=place, staging="", metrics=newest.metrics, files=newest.files
+            )
+        )
