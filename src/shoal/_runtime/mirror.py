@@ -44,6 +44,8 @@ class Mirror:
 
     def append(self, name: str) -> None:
         """Copy what was added to a file of lines since the last time."""
+        if not (self.work / name).exists():
+            return  # nothing was reported yet
         with open(self.work / name, "rb") as file:
             file.seek(self._sent[name])
             data = file.read()
@@ -64,8 +66,9 @@ class Mirror:
             self._copy(file, growth=1.0)
         for name, folder in SEGMENTED.items():
             self.append(name)
-            (self.remote / name).upload(self.work / name)
-            (self.remote / folder).delete()
+            if (self.work / name).exists():
+                (self.remote / name).upload(self.work / name)
+                (self.remote / folder).delete()
 
     def _others(self) -> list[str]:
         found = []
