@@ -139,10 +139,16 @@ class ForkServer:
             key = self._workers.pop(pid, None)
             if key is None:
                 continue  # an orphan of a worker, adopted and now gone
-            kill_family(pid, itself=False)
-            if not self._workers:
-                kill_orphans()
+            self._end_what_is_left(pid)
             wire.send(self._sock, wire.Gone(key=key, exit=self._describe(pid, status, usage.ru_maxrss)))
+
+    def _end_what_is_left(self, pid: int) -> None:
+        """Kill what a worker that is gone has started. What it has left behind is a child of this process now."""
+        if sys.platform == "linux" and children() <= self._workers.keys():
+            return
+        kill_family(pid, itself=False)
+        if not self._workers:
+            kill_orphans()
 
     def _describe(self, pid: int, status: int, max_rss: int) -> ExitInfo:
         kills = out_of_memory_kills()
@@ -182,12 +188,17 @@ def kill_family(pid: int, *, itself: bool = True) -> None:
 
 def kill_orphans() -> None:
     """Kill processes that workers started and left behind in sessions of their own. No worker is alive here."""
+    for pid in children():
+        _kill(pid)
+
+
+def children() -> set[int]:
+    """Return the processes that are children of this one; empty where that cannot be seen."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            for pid in file.read().split():
-                _kill(int(pid))
+            return set(map(int, file.read().split()))
     except OSError:
-        return
+        return set()
 
 
 def _kill(pid: int) -> None:

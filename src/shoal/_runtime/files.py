@@ -10,6 +10,8 @@ import msgspec
 
 from shoal._core import jsonl
 
+SMALL = 4096  # bytes
+
 
 def open_append(path: Path) -> int:
     """Open a file of lines for appending, on a fresh line also where a dying process left half of one."""
@@ -29,6 +31,14 @@ def write_all(file: int, data: bytes) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file as a whole or not at all."""
+    content = msgspec.json.format(jsonl.encode(value)) + b"\n"
+    if len(content) < SMALL and not path.exists():
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            write_all(file, content)  # in one call, which no death of this process divides
+        finally:
+            os.close(file)
+        return
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(msgspec.json.format(jsonl.encode(value)) + b"\n")
+    temporary.write_bytes(content)
     os.replace(temporary, path)

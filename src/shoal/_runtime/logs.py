@@ -24,12 +24,16 @@ class Logs:
 
     def create(self, rank: int) -> None:
         """Make the log file of a rank, so that whoever looks for it finds it, also where nothing is printed."""
-        self._directory.mkdir(exist_ok=True)
         self.write(rank, b"")
 
     def write(self, rank: int, data: bytes) -> None:
         """Append to the log of a rank."""
-        file = os.open(self.path(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        try:
+            file = os.open(self.path(rank), flags, 0o666)
+        except FileNotFoundError:  # the first output of the run
+            self._directory.mkdir()
+            file = os.open(self.path(rank), flags, 0o666)
         try:
             write_all(file, data)
         finally:

@@ -31,11 +31,13 @@ class Metrics:
         self._columns: dict[str, None] = {}
         self._lines: list[bytes] = []
         self._rows: list[dict[str, Any]] = []
+        self._count = 0
         self._stale = False
         self._rewritten_at = -math.inf
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Take one row."""
+        self._count += 1
         self._lines.append(jsonl.encode(row))
         flat = _flatten(row)
         if not flat.keys() <= self._columns.keys():
@@ -69,6 +71,9 @@ class Metrics:
             self._csv_file.close()
 
     def _rewrite(self) -> None:
+        if not self._csv_path.exists() and len(self._rows) == self._count:
+            self._begin_csv()
+            return
         rows = [_flatten(row) for row in jsonl.lines(self._path.read_bytes())]
         temporary = self._csv_path.with_name(".progress.csv.tmp")
         with open(temporary, "w", newline="", encoding="utf-8") as file:
@@ -81,6 +86,15 @@ class Metrics:
         self._rows.clear()
         self._stale = False
         self._rewritten_at = time.monotonic()
+
+    def _begin_csv(self) -> None:
+        """Write the first rows, all of which are still in memory."""
+        self._csv_file = open(self._csv_path, "a", newline="", encoding="utf-8")  # noqa: SIM115
+        csv.writer(self._csv_file).writerow(self._columns)
+        self._write_rows(self._csv_file, self._rows)
+        self._csv_file.flush()
+        self._rows.clear()
+        self._stale = False
 
     def _write_rows(self, file: TextIO, rows: list[dict[str, Any]]) -> None:
         csv.writer(file).writerows([row.get(key, "") for key in self._columns] for row in rows)

@@ -89,7 +89,15 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
         channel = Channel(engine.listen_on)
         try:
             supervisor = Supervisor(identity["search_id"], channel)
-            runs = TrialRuns(home, engine, supervisor, job_of=job.job_of, name_of=job.name_of, decided=machine.decides)
+            runs = TrialRuns(
+                home,
+                engine,
+                supervisor,
+                job_of=job.job_of,
+                name_of=job.name_of,
+                decided=machine.decides,
+                reuse=job.reuse,
+            )
             runs.known(read_names(home.work))
             for record in records:
                 if isinstance(record, search.TrialCloned):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 import zmq
 
 from shoal._core import events as on
@@ -28,6 +29,7 @@ from shoal._core.messages import (
     WorkerOutput,
 )
 from shoal._runtime.channel import Channel, Peer, WorkerPeer
+from shoal._runtime.seats import Seats
 
 FRAMES_A_TURN = 200
 TIDY_EVERY = 50
@@ -75,14 +77,14 @@ class Supervisor:
     ----------
     keeps_hosts : bool
         Whether hosts go on serving it while no run has room: somebody else holds them for it.
-    translate : callable
-        Says of which run a worker is now.
+    seats : Seats
+        Which processes run trial after trial.
     """
 
     def __init__(self, name: str, channel: Channel):
         self.name = name
         self.keeps_hosts = False
-        self.translate: Callable[[WorkerPeer], WorkerPeer | None] = lambda peer: peer
+        self.seats = Seats()
         self._channel = channel
         self._drivers: dict[str, Driver] = {}
         self._workers: dict[str, Workers] = {}
@@ -213,20 +215,28 @@ class Supervisor:
 
     def _hear(self, peer: Peer, message: FromHost | FromWorker) -> None:
         if isinstance(peer, WorkerPeer):
-            now = self.translate(peer)
+            now = self.seats.now(peer)
             driver: Any = now and self._workers.get(now.run_id)
             if now is not None and driver is not None:
                 driver.handle(on.Heard(attempt=now.attempt, rank=now.rank, message=message))  # type: ignore[arg-type]
             return
         match message:
             case WorkerOutput() | WorkerExited() | NativeStacks():
-                if message.run_id in self._workers:
-                    self._workers[message.run_id].hear_host(message)
+                self._hear_of_worker(message)
             case HostHello() if message.limit:
                 self._expect_pulse(peer.host, message.limit)
             case Pulse() if peer.host in self._host_limits:
                 self._expect_pulse(peer.host, self._host_limits[peer.host][0])
                 self._channel.send(peer, Pulse())
+
+    def _hear_of_worker(self, message: WorkerOutput | WorkerExited | NativeStacks) -> None:
+        process = WorkerPeer(message.run_id, message.attempt, message.rank)
+        now = self.seats.now(process)
+        if isinstance(message, WorkerExited):
+            self.seats.gone(process)
+        if now is not None and now.run_id in self._workers:
+            about = msgspec.structs.replace(message, run_id=now.run_id, attempt=now.attempt, rank=now.rank)
+            self._workers[now.run_id].hear_host(about)
 
     def _expect_pulse(self, host: str, limit: float) -> None:
         self._host_limits[host] = (limit, time.monotonic())

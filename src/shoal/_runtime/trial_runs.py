@@ -27,6 +27,7 @@ from shoal._runtime.preparation import spec_of, task_of, this_driver
 from shoal._runtime.resume import Earlier, read_earlier
 from shoal._runtime.run_driver import Observer, Parts, RunDriver
 from shoal._runtime.rundir import RunFiles
+from shoal._runtime.seats import SeatedWorkers
 from shoal._runtime.storage import Storage
 from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.workers import Workers
@@ -108,6 +109,8 @@ class TrialRuns:
         Names the directory of a trial.
     decided : bool
         Whether every report waits for a decision.
+    reuse : bool
+        Whether one process runs trial after trial.
     """
 
     def __init__(
@@ -119,9 +122,11 @@ class TrialRuns:
         job_of: Callable[[Trial], Job],
         name_of: Callable[[Trial], str],
         decided: bool,
+        reuse: bool = False,
     ):
         self._home, self._engine, self._supervisor = home, engine, supervisor
         self._job_of, self._name_of, self._decided = job_of, name_of, decided
+        self._reuse = reuse
         self._pins = Pins()
         self._names: dict[str, str] = {}
         self._task: PickledTask | None = None
@@ -176,16 +181,25 @@ class TrialRuns:
         """Return what starts the workers of a trial."""
         if self._task is None:  # the function is the same for all
             self._task = pickled_task(task_of(replace(job, config={}), reached_by_workers(self._home.kept)))
-        return Workers(
+        common: dict[str, Any] = {
+            "job": job,
+            "task": self._task,
+            "engine": self._engine,
+            "files": driver.files,
+            "send": self._supervisor.send,
+            "post": driver.post,
+            "decided": self._decided,
+            "config": pickled_config(job.config),
+        }
+        if not self._reuse:
+            return Workers(driver.run_id, **common)
+        return SeatedWorkers(
             driver.run_id,
-            job=job,
-            task=self._task,
-            engine=self._engine,
-            files=driver.files,
-            send=self._supervisor.send,
-            post=driver.post,
-            decided=self._decided,
-            config=pickled_config(job.config),
+            seats=self._supervisor.seats,
+            soon=self._supervisor.enqueue,
+            hear=driver.handle,
+            group=lambda: driver.machine.group,
+            **common,
         )
 
     def conclude(self, trial: Trial, driver: RunDriver) -> Finish:

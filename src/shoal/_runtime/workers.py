@@ -63,7 +63,8 @@ class Workers:
         job = self._job
         cpus = job.request.resources.get("CPU", 0.0) if "CPU" in job.request.explicit else 0.0
         for placement in command.workers:
-            self._files.guard(self._files.logs.create, placement.ranks.world_rank)
+            if not self._config:  # thousands of trials that print nothing need no thousands of empty files
+                self._files.guard(self._files.logs.create, placement.ranks.world_rank)
             order = StartWorker(
                 attempt=command.attempt,
                 rank=placement.ranks.world_rank,

@@ -41,7 +41,7 @@ class Link:
 
     def __init__(self, boot: Boot, receive: Callable[[ToWorker], None]):
         self._boot = boot
-        self._receive = receive
+        self.receive = receive
         self._notices: dict[int, Callable[[], None]] = {}
         self._queue: deque[FromWorker] = deque()
         self._room = threading.Event()
@@ -149,7 +149,7 @@ class Link:
                 frame = socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._receive(self._decoder.decode(frame))
+            self.receive(self._decoder.decode(frame))
 
     def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
         boot = self._boot

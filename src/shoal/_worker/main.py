@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from shoal._core.errors import ShoalError
-from shoal._core.messages import Boot, ErrorInfo, Failed, Finished, FromWorker, Left, Ready
+from shoal._core.messages import Boot, ErrorInfo, Failed, Finished, FromWorker, Left, Ready, Setup
 from shoal._worker import session as sessions
 from shoal._worker.code import remember_sources
 from shoal._worker.link import Link
@@ -33,16 +33,30 @@ def main(boot: Boot) -> NoReturn:
     link.watch_signal(signal.SIGTERM, session.preempted)
     existing = set(threading.enumerate())
     try:
-        link.say(work(session, existing).message)
-        session.farewell.wait()
+        while True:
+            link.say(work(session, existing).message)
+            session.farewell.wait()  # it is said when all has arrived
+            if session.following is None:
+                break
+            session = next_session(session, link)
     except BaseException:
         traceback.print_exc()
-    finally:
         link.close()
+    finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(0)
+
+
+def next_session(last: Session, link: Link) -> Session:
+    """Make the session of the trial that this process runs next."""
+    session = Session(last.scratch)
+    session.attach(link)
+    sessions.install(session)
+    last.hand_over(session)
+    link.receive = session.receive
+    return session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +123,9 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
     value: Any = None
     try:
         remember_sources(session.task.sources)
-        todo: Task = task or cloudpickle.loads(session.task.task)
+        if session.task.reused:
+            own_log(session.task)
+        todo: Task = task or task_of(session.task)
         if session.task.config:
             todo = replace(todo, config=cloudpickle.loads(session.task.config))
         session.open(todo)
@@ -126,6 +142,8 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
             return End(Failed(error=describe(error)), error)
     except BaseException as error:
         return End(Failed(error=describe(error)), error)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
     return End(
         Finished(
             value=_pickled_value(value) if session.ranks.world_rank == 0 and task is None else None,
@@ -136,6 +154,30 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
         ),
         value=value,
     )
+
+
+def own_log(setup: Setup) -> None:
+    """Have what a trial prints in its own log, where several trials share a process and so its output."""
+    directory = os.path.join(setup.run_path, "logs")
+    if not os.path.isdir(setup.run_path):
+        return  # another machine's disk: the output of all of them is the first one's
+    os.makedirs(directory, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    log = os.open(os.path.join(directory, f"worker_{setup.ranks.world_rank}.log"), flags, 0o666)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.close(log)
+
+
+_last_task: tuple[bytes, Task] | None = None
+
+
+def task_of(setup: Setup) -> Task:
+    """Return the task, the same object as before if it is the same."""
+    global _last_task
+    if _last_task is None or _last_task[0] != setup.task:
+        _last_task = (setup.task, cloudpickle.loads(setup.task))
+    return _last_task[1]
 
 
 def _harmless(thread: threading.Thread) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from shoal._core.messages import Boot
 
 PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None  # loaded once, before any fork
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +38,11 @@ def become(birth: Birth) -> None:
     sys.argv[:] = birth.arguments
     # A child that the function starts with multiprocessing's spawn must not import the program of the host.
     sys.modules["__main__"] = types.ModuleType("__main__")
-    os.makedirs(birth.boot.scratch, exist_ok=True)
-    os.chdir(birth.directory if os.path.isdir(birth.directory) else birth.boot.scratch)
+    try:
+        os.chdir(birth.directory)
+    except OSError:
+        os.makedirs(birth.boot.scratch, exist_ok=True)
+        os.chdir(birth.boot.scratch)
     sys.stdout = _text_stream(1)
     sys.stderr = _text_stream(2)
     if "numpy" in sys.modules:  # forks share its state; Python's own random module reseeds by itself
@@ -51,5 +55,5 @@ def _text_stream(descriptor: int) -> TextIO:
 
 def die_with_parent() -> None:
     """Have the kernel end this process as soon as the process that forked it is gone (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -108,10 +108,12 @@ class Session:
     """
 
     def __init__(self, scratch: str):
-        self.scratch = scratch
+        self._scratch = scratch
         self.setup: Setup | None = None
         self.arrived = threading.Event()
         self.farewell = threading.Event()
+        self.following: Setup | None = None
+        self._handed_on: list[ToWorker] = []
         self.reports = 0
         self.last_metrics: dict[str, Any] = {}
         self._speaker: Speaker | None = None
@@ -128,8 +130,30 @@ class Session:
         self._gathered: dict[str, queue.SimpleQueue[Gathered]] = {}
         self._gather_lock = threading.Lock()
         self._asked: dict[str, queue.SimpleQueue[KeptList]] = {}
+        self._handover = threading.Lock()
+        self._successor: Session | None = None
+        self._listeners: dict[type[ToWorker], Callable[[Any], None]] = {
+            Setup: self._set_up,
+            KeptList: self._kept_list,
+            Gathered: lambda message: self._answer(message.key).put(message),
+            Store: self._uploader.given_out,
+            Kept: lambda message: self._uploader.kept(message.n),
+            Committed: self._committed,
+            StopAt: lambda message: self._decisions.stop(message.n),
+            Decided: lambda message: self._decisions.go_on(message.n),
+            AskCalls: lambda message: self._say(Calls(count=self._preemption.freeze())),
+            PreemptAt: self._preemption.agreed,
+            Farewell: lambda message: self.farewell.set(),
+            DumpStacks: lambda message: self._say(Stacks(text=stacks())),
+        }
 
     # ---- what a framework and the user's function see ---------------------------------------------------------------
+
+    @property
+    def scratch(self) -> str:
+        """A directory of this worker alone, made when it is asked for."""
+        os.makedirs(self._scratch, exist_ok=True)
+        return self._scratch
 
     @property
     def task(self) -> Setup:
@@ -310,34 +334,38 @@ class Session:
 
     def receive(self, message: ToWorker) -> None:
         """Take a message of the supervisor."""
-        match message:
-            case Setup():
-                self.setup = message
-                self.reports = message.checkpoint_report
-                self._checkpoint = message.checkpoint
-                self.arrived.set()
-            case KeptList() if message.key in self._asked:
-                self._asked[message.key].put(message)
-            case Gathered():
-                self._answer(message.key).put(message)
-            case Store():
-                self._uploader.given_out(message)
-            case Kept():
-                self._uploader.kept(message.n)
-            case Committed():
-                self._checkpoint = message.path
-            case StopAt():
-                self._decisions.stop(message.n)
-            case Decided():
-                self._decisions.go_on(message.n)
-            case AskCalls():
-                self._say(Calls(count=self._preemption.freeze()))
-            case PreemptAt():
-                self._preemption.agreed(message)
-            case Farewell():
-                self.farewell.set()
-            case DumpStacks():
-                self._say(Stacks(text=stacks()))
+        with self._handover:
+            if self._successor is not None:
+                self._successor.receive(message)
+            elif self.following is not None:
+                self._handed_on.append(message)
+            else:
+                self._listeners[type(message)](message)
+
+    def hand_over(self, successor: Session) -> None:
+        """Let the session of the trial that this process runs next hear what is meant for it."""
+        with self._handover:
+            self._successor = successor
+            for message in self._handed_on:
+                successor.receive(message)
+
+    def _set_up(self, message: Setup) -> None:
+        if self.setup is not None:  # this process runs another trial when this one is done
+            self.following = message
+            self._handed_on.append(message)
+            self.farewell.set()
+            return
+        self.setup = message
+        self.reports = message.checkpoint_report
+        self._checkpoint = message.checkpoint
+        self.arrived.set()
+
+    def _kept_list(self, message: KeptList) -> None:
+        if message.key in self._asked:
+            self._asked[message.key].put(message)
+
+    def _committed(self, message: Committed) -> None:
+        self._checkpoint = message.path
 
     def release(self) -> None:
         """Let nobody wait any longer for a supervisor that is gone."""
