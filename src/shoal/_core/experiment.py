@@ -213,7 +213,11 @@ class Experiment:
             self._answer(trial, event.n, "")  # made again after a restart: what follows was decided then
             return
         before = len(self._commands)
-        verdict, by = self._judge(trial, event.row, event.saved)
+        try:
+            verdict, by = self._judge(trial, event.row, event.saved)
+        except PlugInError as error:
+            self._answer(trial, event.n, str(error))  # it waits for an answer, whatever comes
+            raise
         record = on.TrialResult(
             trial_id=trial.trial_id, n=event.n, row=event.row, saved=event.saved, verdict=verdict, by=by
         )
