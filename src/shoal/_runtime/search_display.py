@@ -58,9 +58,8 @@ class SearchDisplay:
     def close(self) -> None:
         """Leave the terminal as it was."""
 
-    def summary(self, state: str, reason: str) -> list[str]:
-        """Return what is said at the end."""
-        return []
+    def end(self, state: str, reason: str, place: str) -> None:
+        """The experiment is over; ``place`` is where the best trial lies."""
 
     def _count(self, trial: Trial, known: bool = False) -> None:
         """Keep the numbers by status up to date; an ended trial is not kept by name."""
@@ -114,11 +113,11 @@ class LineSearchDisplay(SearchDisplay):
     def on_message(self, text: str, level: str) -> None:
         self._line(text if level == "info" else f"{level}: {text}")
 
-    def summary(self, state: str, reason: str) -> list[str]:
-        lines = [f"{self.name} {state}" + (f": {reason}" if reason else ""), self.progress(), self.best()]
-        for line in filter(None, lines):
-            self._line(line)
-        return lines
+    def end(self, state: str, reason: str, place: str) -> None:
+        self._line(f"{self.name} {state}" + (f": {reason}" if reason else ""))
+        self._line(self.progress())
+        if self.best():
+            self._line(f"{self.best()}, in {place}")
 
     def _line(self, text: str) -> None:
         write(sys.stderr, f"shoal: {text}\n")
@@ -131,6 +130,7 @@ class LiveSearchDisplay(SearchDisplay):
         super().__init__()
         self._screen = Screen()
         self._state = "RUNNING"
+        self._place = ""
         self._drawn_at = -math.inf
         self._changed = True
         self._recent: dict[str, Trial] = {}
@@ -161,10 +161,10 @@ class LiveSearchDisplay(SearchDisplay):
             return REFRESH
         return REFRESH - since if self._changed else 1.0 - since
 
-    def summary(self, state: str, reason: str) -> list[str]:
+    def end(self, state: str, reason: str, place: str) -> None:
         self._state = state + (f": {reason}" if reason else "")
+        self._place = place
         self._changed = True
-        return []
 
     def close(self) -> None:
         self._draw()
@@ -195,7 +195,7 @@ class LiveSearchDisplay(SearchDisplay):
             cells += [str(trial.reports or ""), elapsed(row["time_total_s"]) if row else ""]
             cells += [brief(value) if (value := lookup(row, name)) is not None else "" for name in metrics]
             table.add_row(*cells, style="bold green" if trial is best else _STYLES.get(trial.status, ""))
-        lines = [Text(self.progress()), Text(self.best(), "green")]
+        lines = [Text(self.progress()), Text(self.best(), "green"), Text(self._place, "dim")]
         title = Text(f" {self.name} · {self._state} ")
         color = {"FAILED": "red", "FINISHED": "green", "RUNNING": "cyan"}.get(self._state.partition(":")[0], "yellow")
         subtitle = Text(self.path, style="dim")

@@ -257,6 +257,9 @@ class SearchDriver:
 
     def _finish(self, command: search.FinishSearch) -> None:
         self.outcome = command
+        best = self.machine.best
+        place = f"{self.files.path}/{self.parts.runs.directory(best)}" if best is not None else ""
+        self.parts.display.end(command.state, command.reason, place)
 
 
 @dataclass(frozen=True)

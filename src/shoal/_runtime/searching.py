@@ -120,7 +120,6 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
                 end = driver.run()
         finally:
             channel.close()
-        display.summary(end.state, end.reason)
         files.conclude({"state": end.state, "reason": end.reason})
     outcome = SearchOutcome(
         path=place,
