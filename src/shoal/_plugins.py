@@ -18,6 +18,11 @@ PLUGINS: dict[str, dict[str, str]] = {
     "searcher": {
         "random": "shoal.tune.search.basic_variant:BasicVariantGenerator",
         "variant_generator": "shoal.tune.search.basic_variant:BasicVariantGenerator",
+        "optuna": "shoal.tune.search.optuna:OptunaSearch",
+        "hyperopt": "shoal.tune.search.hyperopt:HyperOptSearch",
+        "ax": "shoal.tune.search.ax:AxSearch",
+        "nevergrad": "shoal.tune.search.nevergrad:NevergradSearch",
+        "bayesopt": "shoal.tune.search.bayesopt:BayesOptSearch",
     },
     "scheduler": {
         "fifo": "shoal.tune.schedulers.fifo:FIFOScheduler",

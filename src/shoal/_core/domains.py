@@ -44,8 +44,8 @@ class Float(Domain):
             return _between(rng, self.lower, self.upper, self.log)
         first, last = multiples(self.lower, self.upper, self.q)
         if not self.log:
-            return _multiple(rng.randint(first, last), self.q)
-        return _multiple(_step(rng, self, first, last, self.q), self.q)
+            return multiple(rng.randint(first, last), self.q)
+        return multiple(_step(rng, self, first, last, self.q), self.q)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Normal(Domain):
 
     def draw(self, rng: Random) -> float:
         value = rng.gauss(self.mean, self.sd)
-        return value if self.q is None else _multiple(round(value / self.q), self.q)
+        return value if self.q is None else multiple(round(value / self.q), self.q)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ def multiples(lower: float, upper: float, q: float) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _multiple(count: int, q: float) -> float:
+def multiple(count: int, q: float) -> float:
+    """Return the product, exact as decimals are."""
     return float(count * Decimal(str(q)))
 
 
