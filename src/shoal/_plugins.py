@@ -29,6 +29,10 @@ PLUGINS: dict[str, dict[str, str]] = {
         "asha": "shoal.tune.schedulers.asha:AsyncHyperBandScheduler",
         "async_hyperband": "shoal.tune.schedulers.asha:AsyncHyperBandScheduler",
         "median_stopping_rule": "shoal.tune.schedulers.median:MedianStoppingRule",
+        "asha_promotion": "shoal.tune.schedulers.promotion:ASHAPromotionScheduler",
+        "hyperband": "shoal.tune.schedulers.hyperband:HyperBandScheduler",
+        "pbt_replay": "shoal.tune.schedulers.pbt_replay:PopulationBasedTrainingReplay",
+        "resource_changing": "shoal.tune.schedulers.resource_changing:ResourceChangingScheduler",
         "pbt": "shoal.tune.schedulers.pbt:PopulationBasedTraining",
     },
 }

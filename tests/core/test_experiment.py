@@ -14,7 +14,13 @@ from shoal._core import search as on
 from shoal._core.events import StopAsked, TimerFired
 from shoal._core.experiment import BUDGET_GRACE
 from shoal._core.trials import Searcher, TrialScheduler, TrialStatus
-from shoal.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+from shoal.tune.schedulers import (
+    ASHAPromotionScheduler,
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    ResourceChangingScheduler,
+)
 from shoal.tune.search import ConcurrencyLimiter
 from shoal.tune.stopper import CombinedStopper, DictStopper, FunctionStopper, MaximumIterationStopper
 
@@ -264,6 +270,8 @@ def schedulers():
         "asha": lambda: ASHAScheduler(grace_period=1, reduction_factor=2, max_t=16),
         "pbt": lambda: pbt(seed=3),
         "pbt synch": lambda: pbt(synch=True, seed=3),
+        "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
+        "promotion": lambda: ASHAPromotionScheduler(max_t=9, grace_period=1, reduction_factor=3),
     }
 
 
@@ -370,3 +378,117 @@ def test_what_is_in_the_journal_is_plain_and_objects_come_back_from_the_searcher
     assert all(not record.plain and isinstance(record.config["net"], str) for record in created)
     again = Search(space=space, records=copy.deepcopy(search.journal))
     assert [t.config for t in again.machine.table.get_trials()] == [t.config for t in search.machine.table.get_trials()]
+
+
+# ---- schedulers that pause ------------------------------------------------------------------------------------------
+
+
+def hyperband_by_the_paper(values, count, max_t, eta):
+    """Successive halving of each bracket of Li et al. (2018), for trials whose value at time t is ``values(i, t)``."""
+    top = math.floor(math.log(max_t, eta) + 1e-9)
+    ends, number = {}, 0
+    while number < count:
+        for s in range(top, -1, -1):
+            size = math.ceil((top + 1) / (s + 1) * eta**s - 1e-9)
+            members = list(range(number, min(number + size, count)))
+            number += len(members)
+            time = max_t * eta**-s
+            while members:
+                for member in members:
+                    ends[member] = time
+                if time >= max_t:
+                    break
+                members.sort(key=lambda member, time=time: -values(member, time))
+                members = members[: max(1, len(members) // eta)]
+                time *= eta
+    return ends
+
+
+@pytest.mark.parametrize("concurrent", [1, 2, 5, 50])
+@pytest.mark.parametrize("count", [3, 10, 22, 40])
+def test_hyperband_decides_as_published_and_ends_whatever_the_concurrency(concurrent, count):
+    def value(number, time):
+        return math.sin(number * 12.9898 + 3) * time
+
+    search = Search(HyperBandScheduler(max_t=9, reduction_factor=3), num_samples=count, max_concurrent=concurrent)
+    search.live(lambda trial, n: value(int(trial.trial_id[2:]), n), length=30)
+    assert search.statuses == [DONE] * count
+    ended = {int(trial.trial_id[2:]): trial.reports for trial in search.machine.table.get_trials()}
+    assert ended == hyperband_by_the_paper(value, count, 9, 3)
+
+
+def test_hyperband_does_not_wait_for_trials_that_have_ended_by_themselves_or_failed():
+    search = Search(HyperBandScheduler(max_t=9, reduction_factor=3), num_samples=9, max_concurrent=9)
+    for number in range(7):
+        search.report(number, number, saved=True)
+        search.ends(number, completed=False)
+    search.ends(7)
+    assert len(search.running) == 1
+    search.ends(8, completed=False, error="bad")
+    assert set(search.running) == {"s_00005", "s_00006"}
+
+
+def test_a_population_without_an_end_is_refused():
+    search = Search(pbt(), num_samples=-1, time_budget=10.0)
+    assert search.end.state == "FAILED"
+    assert "give num_samples" in search.end.reason
+
+
+@pytest.mark.parametrize("concurrent", [1, 3])
+def test_promotion_lets_the_best_of_each_rung_go_on(concurrent):
+    search = Search(
+        ASHAPromotionScheduler(max_t=9, grace_period=1, reduction_factor=3), num_samples=27, max_concurrent=concurrent
+    )
+    search.live(lambda trial, n: trial.config["x"] * n, length=20)
+    assert search.statuses == [DONE] * 27
+    counts = [sum(trial.reports >= rung for trial in search.machine.table.get_trials()) for rung in (1, 3, 9)]
+    assert counts[0] == 27
+    assert counts[1] >= 9
+    assert counts[2] >= 3
+    # Whoever was promoted was among the best third of its rung at that time, so the very best one always is.
+    best = max(search.machine.table.get_trials(), key=lambda trial: trial.config["x"])
+    assert best.reports == 9
+
+
+def test_promotion_by_hand():
+    search = Search(
+        ASHAPromotionScheduler(max_t=9, grace_period=1, reduction_factor=3), num_samples=6, max_concurrent=1
+    )
+    for number, value in ((0, 0.5), (1, 0.9)):
+        assert search.report(number, value, saved=True)
+        search.ends(number, completed=False)
+    assert list(search.running) == ["s_00002"]  # of two, a third is none: a new one
+    search.report(2, 0.1, saved=True)
+    search.ends(2, completed=False)
+    assert list(search.running) == ["s_00001"]  # the best of three is promoted
+    search.report(1, 0.9, saved=True)
+    assert search.report(1, 0.9, saved=True)  # at 3, the next rung
+    search.ends(1, completed=False)
+    assert list(search.running) == ["s_00003"]
+
+
+def test_resources_change_while_a_trial_is_paused():
+    def allocate(controller, trial, result, scheduler):
+        return {"CPU": 2.0} if result["training_iteration"] == 2 else None
+
+    search = Search(ResourceChangingScheduler(resources_allocation_function=allocate), num_samples=1)
+    assert search.report(0, 0.5, saved=True) == ""
+    assert search.report(0, 0.5, saved=True) == "ResourceChangingScheduler"
+    assert search.trial(0).resources == {"CPU": 2.0}
+    search.ends(0, completed=False)
+    assert search.running == {"s_00000": 2}
+    again = Search(
+        ResourceChangingScheduler(resources_allocation_function=allocate), num_samples=1, records=search.journal
+    )
+    assert again.trial(0).resources == {"CPU": 2.0}
+
+
+def test_all_share_the_machine_evenly_by_default():
+    search = Search(ResourceChangingScheduler(), num_samples=2)
+    search.machine.table.total_resources = {"CPU": 8.0}
+    search.report(0, 0.5, saved=True)
+    assert search.trial(0).resources == {"CPU": 4.0}
+    search.ends(1)
+    search.ends(0, completed=False)
+    search.report(0, 0.5, saved=True)
+    assert search.trial(0).resources == {"CPU": 8.0}

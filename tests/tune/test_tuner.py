@@ -14,7 +14,13 @@ from searching import directories, search, tuner
 
 from shoal import train, tune
 from shoal.tune import FailureConfig, ResultGrid, Trainable, TuneError, Tuner
-from shoal.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+from shoal.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
+    ResourceChangingScheduler,
+)
 
 
 def steps(config):
@@ -578,3 +584,44 @@ def test_tune_run_is_the_short_form():
     with pytest.raises(TuneError, match=r"1 of 1 trials failed: .*bad"):
         tune.run(fails, config={}, verbose=0)
     assert tune.run(fails, config={}, verbose=0, raise_on_failed_trial=False).grid.num_errors == 1
+
+
+# ---- schedulers with real trials ------------------------------------------------------------------------------------
+
+
+def test_hyperband_with_real_trials():
+    grid = search(
+        Counter,
+        scheduler=HyperBandScheduler(max_t=9, reduction_factor=3),
+        num_samples=6,
+        seed=2,
+    )
+    assert grid.num_terminated == 6
+    assert max(result.metrics["n"] for result in grid) == 9
+
+
+def test_the_schedule_of_a_population_is_run_again_by_one_trial():
+    scheduler = pbt()
+    grid = search(Counter, scheduler=scheduler, num_samples=4, seed=1, run={"stop": {"training_iteration": 12}})
+    copied = next(number for number in range(4) if scheduler.lineage[-1].trial_id.endswith(f"{number}"))
+    replay = PopulationBasedTrainingReplay(grid[copied].path)
+    assert replay.schedule
+    again = search(Counter, replay.config, scheduler=replay, run={"stop": {"training_iteration": 12}})
+    assert again[0].config == grid[copied].config
+    assert again[0].metrics["training_iteration"] == 12
+    assert again[0].metrics["n"] == 12
+    assert len(again[0].attempts) == len(replay.schedule) + 1
+
+
+def test_a_trial_goes_on_with_other_resources():
+    class Sees(Counter):
+        def step(self):
+            return {**super().step(), "cpus": self.trial_resources["CPU"]}
+
+    def allocate(controller, trial, result, scheduler):
+        return {"CPU": 2.0} if result["training_iteration"] == 2 else None
+
+    scheduler = ResourceChangingScheduler(resources_allocation_function=allocate)
+    grid = search(Sees, {"a": 1, "length": 5}, scheduler=scheduler)
+    assert grid[0].metrics["cpus"] == 2.0
+    assert grid[0].metrics["n"] == 5

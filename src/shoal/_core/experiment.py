@@ -64,7 +64,7 @@ class Experiment:
 
     def __init__(self, spec: SearchSpec, searcher: Searcher, scheduler: TrialScheduler, stopper: Stopper | None):
         self.spec = spec
-        self.table = TrialTable(self._clone, self._remove)
+        self.table = TrialTable(self._clone, self._remove, self._reallocate)
         self.over = False
         self.failure: BaseException | None = None
         self.decides = scheduler.decides or stopper is not None
@@ -135,12 +135,13 @@ class Experiment:
             on.TrialResult: self._rejudge,
             on.TrialCloned: self._reclone,
             on.TrialRemoved: self._reremove,
+            on.TrialReallocated: lambda record: self._set_resources(self.table[record.trial_id], record.resources),
             on.TrialOver: lambda record: self._close(self.table[record.trial_id], record.status, record.error),
             on.SearchStarted: lambda record: self._take_over(record.resumption),
             on.SearchEnded: lambda record: None,
         }
         for record in records:
-            if not isinstance(record, (on.TrialCloned, on.TrialRemoved)):
+            if not isinstance(record, (on.TrialCloned, on.TrialRemoved, on.TrialReallocated)):
                 self._wanted.clear()
                 self._clones.clear()
             self._exhausted = isinstance(record, on.SearchEnded) and record.state == "FINISHED"
@@ -345,6 +346,19 @@ class Experiment:
             self._commands.append(StopTrial(trial_id=trial.trial_id, reason="the scheduler ended it"))
         self._commands.append(Updated(trial_id=trial.trial_id, what="terminated"))
 
+    def _reallocate(self, trial: Trial, resources: dict[str, float]) -> None:
+        if self._replaying:
+            self._wanted[trial.trial_id] = lambda: self._reallocate(trial, resources)
+            return
+        self._persist(on.TrialReallocated(trial_id=trial.trial_id, resources=resources))
+        self._set_resources(trial, resources)
+
+    def _set_resources(self, trial: Trial, resources: dict[str, float]) -> None:
+        self._wanted.pop(trial.trial_id, None)
+        trial.resources = resources
+        if self.table.has_process(trial):
+            self.table.first(trial)
+
     # ---- what is next -----------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
@@ -367,6 +381,9 @@ class Experiment:
 
     def _next(self) -> Trial | None:
         """Return the trial that is to be started now."""
+        if self._scheduler.ahead and self.spec.num_samples < 0:
+            name = type(self._scheduler).__name__
+            raise PlugInError(f"{name} makes all trials before the first one runs: give num_samples")
         while self._scheduler.ahead and self._suggest():
             pass
         urgent = self.table.next_of_first()
@@ -418,6 +435,8 @@ class Experiment:
         """No trial has a process: the search is over, or the plug-ins do not know what they want."""
         if self._ending is not None:
             self._finish(*self._ending)
+        elif nothing_to_start and self._let_go_of_waiting():
+            self._advance()
         elif nothing_to_start and self.table.get_waiting_trials():
             waiting = ", ".join(trial.trial_id for trial in self.table.get_waiting_trials()[:5])
             name = type(self._scheduler).__name__
@@ -426,6 +445,13 @@ class Experiment:
             if not self._exhausted:
                 self._say(f"{type(self._searcher).__name__} suggests nothing more while no trial runs", "warning")
             self._finish("FINISHED", "")
+
+    def _let_go_of_waiting(self) -> bool:
+        """Let the scheduler end what waits for nothing; return whether it has."""
+        before = len(self.table.get_waiting_trials())
+        if before:
+            self._ask(self._scheduler.on_no_available_trials, self.table)
+        return len(self.table.get_waiting_trials()) < before
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 

@@ -162,6 +162,13 @@ class TrialCloned(Record, frozen=True, kw_only=True):
     plain: bool = True
 
 
+class TrialReallocated(Record, frozen=True, kw_only=True):
+    """A scheduler gave a trial other resources."""
+
+    trial_id: str
+    resources: dict[str, float]
+
+
 class TrialRemoved(Record, frozen=True, kw_only=True):
     """A scheduler ended a trial that did not report."""
 
@@ -184,7 +191,15 @@ class SearchEnded(Record, frozen=True, kw_only=True):
 
 
 AnySearchRecord = (
-    SearchStarted | TrialCreated | TrialStarted | TrialResult | TrialCloned | TrialRemoved | TrialOver | SearchEnded
+    SearchStarted
+    | TrialCreated
+    | TrialStarted
+    | TrialResult
+    | TrialCloned
+    | TrialReallocated
+    | TrialRemoved
+    | TrialOver
+    | SearchEnded
 )
 
 

@@ -15,7 +15,7 @@ class TrialTable:
 
     Parameters
     ----------
-    clone, remove : callable
+    clone, remove, reallocate : callable
         Do what a scheduler asks for.
 
     Attributes
@@ -26,11 +26,18 @@ class TrialTable:
         The trial that was started last, as long as it waits for room.
     """
 
-    def __init__(self, clone: Callable[[Trial, Trial, dict[str, Any]], None], remove: Callable[[Trial], None]) -> None:
+    def __init__(
+        self,
+        clone: Callable[[Trial, Trial, dict[str, Any]], None],
+        remove: Callable[[Trial], None],
+        reallocate: Callable[[Trial, dict[str, float]], None],
+    ) -> None:
         self.adoptions: dict[str, str] = {}
         self.unplaced: str | None = None
         self._clone = clone
         self._remove = remove
+        self._reallocate = reallocate
+        self.total_resources: Mapping[str, float] = {}
         self._all: dict[str, Trial] = {}
         self._list: list[Trial] = []
         self._live: dict[str, Trial] = {}
@@ -54,6 +61,9 @@ class TrialTable:
 
     def stop_trial(self, trial: Trial) -> None:
         self._remove(trial)
+
+    def reallocate(self, trial: Trial, resources: Mapping[str, float]) -> None:
+        self._reallocate(trial, dict(resources))
 
     # ---- what the experiment asks -----------------------------------------------------------------------------------
 
@@ -80,7 +90,11 @@ class TrialTable:
     def is_waiting(self, trial: Trial) -> bool:
         """Whether a trial can be started now."""
         source = self.adoptions.get(trial.trial_id)
-        if source in self._processes and self._all[source].status is not TrialStatus.RUNNING:
+        if (
+            source != trial.trial_id
+            and source in self._processes
+            and self._all[source].status is not TrialStatus.RUNNING
+        ):
             return False  # what it is to go on from is being stored
         return trial.status in WAITING and trial.trial_id not in self._processes
 

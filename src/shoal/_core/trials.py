@@ -46,11 +46,23 @@ class Trial:
         Why it failed.
     started_before : bool
         Whether there is a run of it to go on with.
+    resources : dict or None
+        What a scheduler has given it instead of what it asked for.
     has_checkpoint : bool
         Whether it has reported a checkpoint, from which it, or another trial, can go on.
     """
 
-    __slots__ = ("config", "error", "has_checkpoint", "last_result", "reports", "started_before", "status", "trial_id")
+    __slots__ = (
+        "config",
+        "error",
+        "has_checkpoint",
+        "last_result",
+        "reports",
+        "resources",
+        "started_before",
+        "status",
+        "trial_id",
+    )
 
     def __init__(self, trial_id: str, config: dict[str, Any]):
         self.trial_id = trial_id
@@ -61,6 +73,7 @@ class Trial:
         self.error = ""
         self.started_before = False
         self.has_checkpoint = False
+        self.resources: dict[str, float] | None = None
 
     def __repr__(self) -> str:
         return f"<trial {self.trial_id} {self.status}>"
@@ -88,6 +101,13 @@ class Trials(Protocol):
 
     def stop_trial(self, trial: Trial) -> None:
         """Have a trial end that does not report right now, such as a paused one."""
+
+    def reallocate(self, trial: Trial, resources: Mapping[str, float]) -> None:
+        """Give a trial other resources when it goes on the next time."""
+
+    @property
+    def total_resources(self) -> Mapping[str, float]:
+        """All resources of all machines, as far as they are known."""
 
 
 class Searcher(ABC):
@@ -239,6 +259,9 @@ class TrialScheduler(ABC):
         """Return which waiting trial is to run next: the first that is new, then the first that is paused."""
         waiting = tune_controller.get_waiting_trials()
         return min(waiting, key=lambda t: t.status is TrialStatus.PAUSED, default=None)
+
+    def on_no_available_trials(self, tune_controller: Trials) -> None:
+        """No trial runs, none was chosen, and no new one comes: end what waits for nothing."""
 
     def score(self, result: Mapping[str, Any]) -> float:
         """Return what is to be as large as possible; missing, ``None`` and NaN are worse than every number."""

@@ -81,6 +81,7 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
         records = read_search(home.work / "journal.jsonl")
         identity = _identity(home, job)
         machine = job.machine(identity["search_id"], identity["seed"])
+        machine.table.total_resources = engine.total()
         machine.replay(records)
         with directory.storage_errors(place):
             files = RunFiles(home, {}, has_checkpoints=False)

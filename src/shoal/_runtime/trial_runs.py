@@ -227,6 +227,8 @@ class TrialRuns:
         own, name = read_history(files.work / "journal.jsonl"), self.directory(source)
         theirs = read_history(self._home.work / name / "journal.jsonl").checkpoints
         newest = max(theirs, key=lambda c: c.n, default=None)
+        if source is trial:
+            return  # it goes on from its own, with another configuration
         if newest is None:
             display.on_message(f"trial {source.trial_id} has no checkpoint to go on from", "warning")
             return

@@ -55,10 +55,10 @@ class Target:
         self._is_trainer = isinstance(trainable, DataParallelTrainer)
         self._job = self._base_job()
 
-    def job(self, config: Mapping[str, Any]) -> Job:
-        """Return the job of a trial with this configuration."""
+    def job(self, config: Mapping[str, Any], resources: Mapping[str, float] | None = None) -> Job:
+        """Return the job of a trial with this configuration, and (``resources``) with what a scheduler gives it."""
         given = dict(config)
-        request = self.request(given)
+        request = self.request(given) if resources is None else _with(self.request(given), resources)
         if self._is_trainer:
             scaling = given.pop("scaling_config", None)
             inner = given.pop(NESTED, None)
@@ -109,6 +109,18 @@ class Target:
             callbacks=(),
             asked={**job.asked, "run_config": run.describe(), "trainer": self.name},
         )
+
+
+def _with(request: GroupRequest, resources: Mapping[str, float]) -> GroupRequest:
+    """Return a request for other amounts for each worker."""
+    amounts = {**request.resources, **resources}
+    return GroupRequest(
+        min_workers=request.min_workers,
+        max_workers=request.max_workers,
+        resources=amounts,
+        explicit=request.explicit | frozenset(resources),
+        strategy=request.strategy,
+    )
 
 
 def replace_all_explicit(request: GroupRequest) -> GroupRequest:

@@ -210,7 +210,7 @@ class Tuner:
         return SearchJob(
             name=name,
             machine=self._machine,
-            job_of=lambda trial: self._target.job(trial.config),
+            job_of=lambda trial: self._target.job(trial.config, trial.resources),
             name_of=self._name_of,
             room=self._target.room,
             storage_path=run.storage_path,

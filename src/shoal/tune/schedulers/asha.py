@@ -75,7 +75,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._time_attr = time_attr
         self._max_t = max_t
         self._stop_last = stop_last_trials
-        self.rungs = [_rungs(grace_period, max_t, reduction_factor, bracket) for bracket in range(brackets)]
+        self.rungs = [rungs_of(grace_period, max_t, reduction_factor, bracket) for bracket in range(brackets)]
         self._keep = 1 - 1 / reduction_factor
         self._scores: dict[tuple[int, float], list[float]] = {}
         self._been: dict[tuple[int, float], set[str]] = {}
@@ -112,7 +112,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
 ASHAScheduler = AsyncHyperBandScheduler
 
 
-def _rungs(grace_period: float, max_t: float, reduction_factor: float, bracket: int) -> list[float]:
+def rungs_of(grace_period: float, max_t: float, reduction_factor: float, bracket: int) -> list[float]:
     """Return where a bracket decides, below ``max_t``."""
     rungs, at = [], grace_period * reduction_factor**bracket
     while at < max_t:
