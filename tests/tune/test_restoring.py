@@ -217,3 +217,27 @@ def test_keys_that_come_later_stay_in_their_columns_after_a_restore(tmp_path):  
     header = rows[0].split(",")
     assert rows[-1].split(",")[header.index("later")] == "5"
     assert rows[-1].split(",")[header.index("score")] == "2"
+
+
+def test_reports_that_the_last_driver_could_not_write_down_are_seen_by_the_next(tmp_path):
+    def counts(config):
+        checkpoint = tune.get_checkpoint()
+        start = json.loads(Path(checkpoint.path, "step").read_text()) if checkpoint else 0
+        for step in range(start, 6):
+            if step == 4 and not (tmp_path / "healed").exists():
+                raise ValueError("bad")
+            directory = tmp_path / f"checkpoint-{step}"
+            directory.mkdir()
+            (directory / "step").write_text(str(step + 1))
+            tune.report({"score": step}, checkpoint=tune.Checkpoint(directory))
+
+    grid = search(counts, {"a": 1}, run={"name": "mine"})
+    journal = Path(grid.experiment_path) / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    kept = [line for line in lines if not ('"TrialResult"' in line and json.loads(line)["n"] >= 3)]
+    assert len(lines) - len(kept) == 2
+    journal.write_text("\n".join(kept) + "\n")
+    (tmp_path / "healed").touch()
+    Tuner.restore(grid.experiment_path, counts, resume_errored=True).fit()
+    records = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [record["n"] for record in records if record["record"] == "TrialResult"] == [1, 2, 3, 4, 5, 6]

@@ -207,6 +207,9 @@ class SearchDriver:
                 search.TrialEnded(trial_id=trial.trial_id, completed=False, error=f"{type(error).__name__}: {error}")
             )
             return
+        for row in [] if command.anew else self.parts.runs.missed(trial):
+            # It stored a checkpoint of reports of which the last driver could write nothing down any more.
+            self.see(search.TrialReported(trial_id=trial.trial_id, n=row["training_iteration"], row=row, saved=True))
         self._runs[trial.trial_id] = run
         self._supervisor.add_run(trial.trial_id, run)
         run.begin()

@@ -24,7 +24,7 @@ from shoal._runtime.display import Display
 from shoal._runtime.journal import read_history
 from shoal._runtime.pickling import PickledTask, pickled_config, pickled_task
 from shoal._runtime.preparation import spec_of, task_of, this_driver
-from shoal._runtime.resume import Earlier, read_earlier
+from shoal._runtime.resume import Earlier, effective_rows, read_earlier
 from shoal._runtime.run_driver import Observer, Parts, RunDriver
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.seats import SeatedWorkers
@@ -201,6 +201,14 @@ class TrialRuns:
             group=lambda: driver.machine.group,
             **common,
         )
+
+    def missed(self, trial: Trial) -> list[dict[str, Any]]:
+        """Return the reports that a trial goes on after, and that its experiment has not seen."""
+        work = self._home.work / self.directory(trial)
+        newest = max((c.n for c in read_history(work / "journal.jsonl").checkpoints), default=0)
+        if newest <= trial.reports:
+            return []
+        return [row for row in effective_rows(work) if trial.reports < row["training_iteration"] <= newest]
 
     def conclude(self, trial: Trial, driver: RunDriver) -> Finish:
         """Write down how a trial's run ended, and let go of it."""
