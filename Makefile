@@ -37,7 +37,7 @@ bench: $(STAMP)  ## speed of this machine, as ratios against the peers that are 
 
 bench-peers: ## a second environment with the peers, for make bench
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy pandas 'ray[train]==2.60.0'
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy pandas 'ray[train,tune]==2.60.0' optuna
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results
