@@ -1,5 +1,18 @@
-"""The contracts for plug-ins of your own: engines, frameworks, callbacks."""
+"""The contracts for plug-ins of your own: engines, frameworks, callbacks, searchers, schedulers, stoppers."""
 
 from shoal._core.contracts import Callback, Engine, Framework, Inbox, Lease, WorkerSide
+from shoal._core.trials import Searcher, Stopper, Trial, Trials, TrialScheduler
 
-__all__ = ["Callback", "Engine", "Framework", "Inbox", "Lease", "WorkerSide"]
+__all__ = [
+    "Callback",
+    "Engine",
+    "Framework",
+    "Inbox",
+    "Lease",
+    "Searcher",
+    "Stopper",
+    "Trial",
+    "TrialScheduler",
+    "Trials",
+    "WorkerSide",
+]
