@@ -50,7 +50,7 @@ def test_every_place_that_the_walks_name_is_there(place: str):
 def test_the_blocks_of_the_readme_run(block: int, capsys: pytest.CaptureFixture[str]):
     source = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[block]
     exec(compile(source, f"README block {block}", "exec"), {"__name__": "__main__"})
-    assert re.search(r"Final loss: [\d.]+|checkpoint: Checkpoint\(", capsys.readouterr().out)
+    assert re.search(r"Final loss: [\d.]+|checkpoint: Checkpoint\(|'lr': [\d.]+", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

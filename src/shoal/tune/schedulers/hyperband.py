@@ -52,7 +52,7 @@ class HyperBandScheduler(TrialScheduler):
     --------
     >>> from shoal.tune.schedulers import HyperBandScheduler
     >>> HyperBandScheduler(metric="loss", mode="min", max_t=81, reduction_factor=3).plan
-    [(81, 1.0), (34, 3.0), (15, 9.0), (8, 27.0), (5, 81.0)]
+    [(81, 1.0), (34, 3.0), (15, 9.0), (8, 27.0), (5, 81)]
     """
 
     needs_metric = True
