@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import textwrap
 import time
 from pathlib import Path
 
@@ -625,3 +626,39 @@ def test_a_trial_goes_on_with_other_resources():
     grid = search(Sees, {"a": 1, "length": 5}, scheduler=scheduler)
     assert grid[0].metrics["cpus"] == 2.0
     assert grid[0].metrics["n"] == 5
+
+
+def test_flow_3_of_the_specification_runs():
+    source = """
+        import torch
+        from shoal import train, tune
+        from shoal.train import ScalingConfig
+        from shoal.train.torch import TorchTrainer
+        from shoal.tune.schedulers import ASHAScheduler
+
+        def train_func(config):
+            lr = config["lr"]
+            batch_size = config["batch_size"]
+            model = torch.nn.Linear(4, 1)
+            optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+            model = train.torch.prepare_model(model)
+            for epoch in range(3):
+                loss = model(torch.ones(batch_size, 4)).pow(2).mean()
+                optimizer.zero_grad()
+                train.torch.backward(loss)
+                optimizer.step()
+                train.report({"loss": loss.item(), "epoch": epoch})
+
+        tuner = tune.Tuner(
+            TorchTrainer(train_func, scaling_config=ScalingConfig(num_workers=2)),
+            param_space={"lr": tune.loguniform(1e-5, 1e-2), "batch_size": tune.choice([16, 32, 64, 128])},
+            tune_config=tune.TuneConfig(num_samples=4, scheduler=ASHAScheduler(metric="loss", mode="min")),
+        )
+        results = tuner.fit()
+    """
+    names: dict = {"__name__": "__main__"}
+    exec(textwrap.dedent(source), names)
+    results = names["results"]
+    assert results.num_errors == 0
+    assert results.get_best_result().config == results.get_best_result(metric="loss", mode="min").config
+    assert set(results.get_best_result().config) == {"lr", "batch_size"}
