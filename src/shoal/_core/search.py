@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -201,11 +200,3 @@ AnySearchRecord = (
     | TrialOver
     | SearchEnded
 )
-
-
-def ended(records: Iterable[AnySearchRecord]) -> SearchEnded | None:
-    """Return how the experiment that these records are of has ended; ``None`` if it is to go on."""
-    last = None
-    for record in records:
-        last = record if isinstance(record, SearchEnded) else None if isinstance(record, SearchStarted) else last
-    return last

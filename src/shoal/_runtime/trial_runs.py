@@ -158,10 +158,9 @@ class TrialRuns:
         job = self._job_of(trial)
         job = replace(job, name=name, asked={**job.asked, "trial_id": trial.trial_id})
         files = RunFiles(home, job.metadata)
-        if not home.resumed:
+        if not home.resumed or source is not None:
             files.describe(job.asked, printable(job.config))
-        elif source is not None:
-            files.describe(job.asked, printable(job.config))
+        if home.resumed and source is not None:
             self._adopt(trial, files, source, display)
         earlier = read_earlier(home.work) if home.resumed else Earlier()
         self._pins.look(name, earlier.history)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal._worker import session as sessions
@@ -61,10 +61,9 @@ class ClassTrial:
     at_end: bool = True
     # Where one process runs trial after trial, the object of the last one is here.
     kept: ClassVar[dict[type, Trainable]] = {}
-    more: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, config: dict[str, Any]) -> None:
-        trainable = self._trainable({**config, **self.more})
+        trainable = self._trainable(config)
         try:
             trainable.loop(self.frequency, self.at_end)
         except BaseException:

@@ -78,7 +78,7 @@ class Target:
     def request(self, config: Mapping[str, Any]) -> GroupRequest:
         """Return what a trial with this configuration takes."""
         resources = self._resources
-        if callable(resources) and not hasattr(resources, "request"):
+        if callable(resources):
             resources = resources(dict(config))
         return self._job.request if resources is None else request_of(resources)
 
@@ -87,7 +87,7 @@ class Target:
 
         CPUs that nobody asked for count as well: a lone trial may share them, several may not.
         """
-        if callable(self._resources) and not hasattr(self._resources, "request"):
+        if callable(self._resources):
             return None
         request = self.request({})
         each = replace_all_explicit(request)
@@ -103,7 +103,6 @@ class Target:
         run = self.run_config
         return replace(
             job,
-            takes_config=job.takes_config,
             failure=(run.failure_config or FailureConfig()).policy(),
             checkpoint=(run.checkpoint_config or CheckpointConfig()).policy(),
             callbacks=(),
