@@ -13,6 +13,9 @@ import pytest
 from workers import fit, rank
 
 from shoal import train
+from shoal._core.records import CheckpointCommitted, Record
+from shoal._runtime.journal import Journal
+from shoal._runtime.run_driver import RunDriver
 from shoal._worker import files
 from shoal._worker.uploader import AT_ONCE
 from shoal.errors import StorageError
@@ -246,3 +249,28 @@ def test_a_checkpoint_that_somebody_reads_is_removed_later(tmp_path: Path):
     result = fit(work, 1, checkpoint_config=CheckpointConfig(num_to_keep=1))
     assert result.return_value == [True, False]
     assert [path.name for path in Path(result.path, "checkpoints").iterdir()] == ["checkpoint_000004"]
+
+
+def test_the_report_of_a_checkpoint_is_on_disk_before_the_journal_has_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A driver may be killed after any write: whoever goes on from the checkpoint finds the report it belongs to."""
+    reported = {}
+
+    def append(journal: Journal, record: Record) -> None:
+        if isinstance(record, CheckpointCommitted):
+            metrics = tmp_path / "runs/rows/metrics.jsonl"
+            reported[record.n] = len(metrics.read_text().splitlines()) if metrics.exists() else 0
+        write(journal, record)
+
+    write = Journal.append
+    monkeypatch.setattr(Journal, "append", append)
+    monkeypatch.setattr(RunDriver, "settle", lambda self: None)  # as if all messages came in one turn of the loop
+    fit(three_checkpoints, 2, name="rows")
+    assert sorted(reported) == [1, 2, 3]
+    assert all(rows >= n for n, rows in reported.items())
+
+
+def three_checkpoints() -> None:
+    for _ in range(3):
+        train.report({}, checkpoint=Checkpoint(train.get_context().get_trial_dir()))

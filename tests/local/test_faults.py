@@ -478,8 +478,10 @@ def test_one_signal_stops_at_the_next_report_and_keeps_everything(tmp_path: Path
 
 
 def test_two_interrupts_end_a_run_that_does_not_report(tmp_path: Path):
-    driver = start_script(tmp_path, SLOW.replace("time.sleep(0.02)", "time.sleep(600 * (step > 0))"), str(tmp_path))
+    asleep = "step and ((place / f'asleep-{train.get_context().get_world_rank()}').touch(), time.sleep(600))"
+    driver = start_script(tmp_path, SLOW.replace("time.sleep(0.02)", asleep), str(tmp_path))
     pids = worker_pids(tmp_path)
+    wait_for(lambda: all((tmp_path / f"asleep-{r}").exists() for r in (0, 1)))  # or one stops at its first report
     driver.send_signal(signal.SIGINT)
     time.sleep(0.2)
     assert driver.poll() is None

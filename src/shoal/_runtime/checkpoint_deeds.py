@@ -49,8 +49,6 @@ class CheckpointDeeds:
         }
 
     def _commit(self, command: do.Commit) -> None:
-        self._files.flush_metrics()  # what the checkpoint follows from is stored before it
-
         def commit() -> str:
             if stored_elsewhere(command.name):
                 return command.name

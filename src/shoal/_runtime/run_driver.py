@@ -15,7 +15,7 @@ from shoal._core import events as on
 from shoal._core.contracts import Callback, Engine, Lease
 from shoal._core.job import Job
 from shoal._core.messages import Endpoint, NativeStacks, WorkerExited, WorkerOutput
-from shoal._core.records import DriverStarted
+from shoal._core.records import CheckpointCommitted, DriverStarted
 from shoal._core.run import Run
 from shoal._core.scaling import fitting
 from shoal._runtime.checkpoint_deeds import CheckpointDeeds
@@ -260,6 +260,8 @@ class RunDriver:
         self._workers.dump_native_stacks(command, self.machine.group)
 
     def _persist(self, command: do.Persist) -> None:
+        if isinstance(command.record, CheckpointCommitted):
+            self.files.flush_metrics()  # whoever goes on from the checkpoint finds the reports that led to it
         self.files.persist(command.record)
 
     def _write_row(self, command: do.WriteRow) -> None:
