@@ -108,7 +108,6 @@ def test_an_error_while_storing_is_raised_by_the_next_report():
         (directory / "model").write_text("x")
         # What the files are to be copied into is not a directory.
         root = train.get_context().get_storage() / "checkpoints"
-        shutil.rmtree(root)
         root.touch()
         train.report({"a": 1}, Checkpoint(directory), checkpoint_upload_mode=CheckpointUploadMode.ASYNC)
         time.sleep(1.0)

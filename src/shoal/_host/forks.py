@@ -43,6 +43,7 @@ class ForkServer:
 
     def serve(self) -> None:
         """Work until the network side is gone, then leave nothing behind."""
+        gc.freeze()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)

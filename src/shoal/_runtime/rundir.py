@@ -35,7 +35,7 @@ class RunFiles:
         Whether every record that was persisted is where no death of this machine can take it.
     """
 
-    def __init__(self, home: Home, metadata: dict[str, Any], *, has_checkpoints: bool = True):
+    def __init__(self, home: Home, metadata: dict[str, Any]):
         self.path = home.kept
         self.work = home.work
         self.metadata = json.dumps(metadata)
@@ -45,8 +45,6 @@ class RunFiles:
         self.journal = Journal(home.work / "journal.jsonl")
         self.metrics = Metrics(home.work)
         self.logs = Logs(home.work)
-        if has_checkpoints:
-            (home.work / "checkpoints").mkdir(exist_ok=True)
         self.background = Background(threaded=home.mirror is not None)
         self._beats = Background(threaded=home.mirror is not None)
         self._mirror = home.mirror

@@ -84,7 +84,7 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
         machine.table.total_resources = engine.total()
         machine.replay(records)
         with directory.storage_errors(place):
-            files = RunFiles(home, {}, has_checkpoints=False)
+            files = RunFiles(home, {})
         if not home.resumed:
             files.describe({**job.asked, **identity}, job.space, directory.EXPERIMENT)
         channel = Channel(engine.listen_on)

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal._core.messages import FileEntry
 from shoal._core.retention import CommittedCheckpoint
-from shoal._worker.files import MANIFEST, digest
+from shoal._worker.files import MANIFEST, digest, stage
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class LocalStorage:
         source, target = self.root / staging, self.root / name
         if not source.exists() and target.exists():
             return str(target)
-        source.mkdir(exist_ok=True)  # not its parents: a run's directory that was removed is not made again
+        stage(source)
         (source / MANIFEST).write_bytes(written(Manifest(report=n, files=list(files))))
         if target.exists():  # a damaged checkpoint that a resumed run made anew
             os.rename(target, self.root / f"{staging}.replaced")

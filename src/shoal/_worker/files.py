@@ -38,19 +38,28 @@ def listing(directory: Path) -> list[FileEntry]:
     return found
 
 
-def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
-    """Copy files and return them with sizes, without digests. Each appears in ``target`` whole or not at all.
+def stage(target: Path) -> None:
+    """Make the directory of a checkpoint in the making, and the one of all checkpoints for the first of them.
 
-    ``target`` is made, but not what it lies in: a run's directory that was removed is not made again.
+    Not the one of the run: where it was removed, it is not made again.
     """
-    target.mkdir(exist_ok=True)
+    try:
+        target.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        target.parent.mkdir(exist_ok=True)
+        target.mkdir(exist_ok=True)
+
+
+def copy(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
+    """Copy files and return them with sizes, without digests. Each appears in ``target`` whole or not at all."""
+    stage(target)
     return [_copy_file(source / file, target / file, file) for file in files]
 
 
 def move(source: Path, target: Path, files: Iterable[str]) -> list[FileEntry]:
     """Move files within a file system and return them with sizes, without digests. ``target`` is as for ``copy``."""
     entries = []
-    target.mkdir(exist_ok=True)
+    stage(target)
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         os.replace(source / file, target / file)

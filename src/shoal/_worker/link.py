@@ -27,6 +27,10 @@ FRAMES_IN_FLIGHT = 20
 REST = 0.05  # seconds between two batches
 ALIVE_INTERVAL = 5.0
 
+# Made once, before workers are forked: to make the decoder takes a millisecond.
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+
 
 class Link:
     """Connects a worker with the supervisor at ``boot.endpoint``.
@@ -47,12 +51,9 @@ class Link:
         self._room = threading.Event()
         self._asleep = False
         self._closing = False
-        self._sent = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decoder: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
         self._thread = threading.Thread(target=self._run, name="shoal-link", daemon=True)
 
     def start(self) -> None:
@@ -133,7 +134,7 @@ class Link:
 
     def _send_batch(self, socket: zmq.Socket[bytes]) -> None:
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_LIMIT))]
-        frame = self._encode(Batch(messages=batch))
+        frame = _encode(Batch(messages=batch))
         while True:
             try:
                 socket.send(frame, zmq.NOBLOCK)
@@ -149,7 +150,7 @@ class Link:
                 frame = socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self.receive(self._decoder.decode(frame))
+            self.receive(_decoder.decode(frame))
 
     def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
         boot = self._boot

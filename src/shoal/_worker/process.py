@@ -32,8 +32,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
 def become(birth: Birth) -> None:
     """Make this process look to the user's function as if the driver's script had been started in it."""
     die_with_parent()
-    os.environ.clear()
-    os.environ.update(birth.environment)
+    _set_environment(birth.environment)
     sys.path[:] = birth.import_path
     sys.argv[:] = birth.arguments
     # A child that the function starts with multiprocessing's spawn must not import the program of the host.
@@ -47,6 +46,15 @@ def become(birth: Birth) -> None:
     sys.stderr = _text_stream(2)
     if "numpy" in sys.modules:  # forks share its state; Python's own random module reseeds by itself
         sys.modules["numpy"].random.seed()
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    """Have exactly these variables. Most are the same already, and to set them all takes half a millisecond."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def _text_stream(descriptor: int) -> TextIO:

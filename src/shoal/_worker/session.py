@@ -267,7 +267,7 @@ class Session:
             root = Path(self.scratch)
         directory = root / f".staging-{self.task.attempt}-own-{self.ranks.world_rank}-{number}"
         os.makedirs(self.scratch, exist_ok=True)
-        directory.mkdir()
+        files.stage(directory)
         self._own_directories.add(directory)
         return directory
 

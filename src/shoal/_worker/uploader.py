@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from shoal._core.errors import StorageError
 from shoal._core.messages import Digests, FileEntry, Store, Stored
@@ -58,6 +59,7 @@ class Uploader:
         self._parts: dict[int, Part] = {}
         self._error: StorageError | None = None
         self._pool = ThreadPoolExecutor(1, "shoal-uploader")
+        self._idle = True  # nothing was ever given to the pool, which has no thread yet
 
     def expect(self, part: Part) -> None:
         """Take a part to store; its files are given out later. Waits while two earlier ones are under way."""
@@ -69,7 +71,7 @@ class Uploader:
         """The supervisor has decided which files of a part this rank stores. Called in the link's thread."""
         part = self._parts.get(order.n)
         if part is not None:
-            self._pool.submit(self._store, part, order)
+            self._submit(self._store, part, order)
 
     def kept(self, n: int) -> None:
         """A part cannot be lost any more. Called in the link's thread."""
@@ -85,13 +87,18 @@ class Uploader:
         """Wait until every part is kept; raise what went wrong."""
         for part in list(self._parts.values()):
             part.kept.exception()
-        self._pool.submit(int).result()  # digests, and what is to be removed
+        if not self._idle:
+            self._pool.submit(int).result()  # digests, and what is to be removed
         self.raise_earlier()
 
     def abandon(self) -> None:
         """The supervisor is gone: nobody will say any more that a part is kept."""
         for part in list(self._parts.values()):
             self._settle(part.n, StorageError(f"the supervisor ended before it had the checkpoint of report {part.n}"))
+
+    def _submit(self, work: Callable[..., None], *arguments: Any) -> None:
+        self._idle = False
+        self._pool.submit(work, *arguments)
 
     def _store(self, part: Part, order: Store) -> None:
         target = self._root() / order.directory
@@ -132,7 +139,7 @@ class Uploader:
             part.kept.set_exception(error)
             return
         if part.source is not None and (part.own or part.delete_source):
-            self._pool.submit(shutil.rmtree, part.source, ignore_errors=True)
+            self._submit(shutil.rmtree, part.source, True)
         part.kept.set_result(None)
 
     def _fail(self, part: Part, error: Exception) -> None:
