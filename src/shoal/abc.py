@@ -1,6 +1,7 @@
 """The contracts for plug-ins of your own: engines, frameworks, callbacks, searchers, schedulers, stoppers."""
 
 from shoal._core.contracts import Callback, Engine, Framework, Inbox, Lease, WorkerSide
+from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Searcher, Stopper, Trial, Trials, TrialScheduler
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Searcher",
     "Stopper",
     "Trial",
+    "TrialCallback",
     "TrialScheduler",
     "Trials",
     "WorkerSide",

@@ -50,6 +50,9 @@ class Trial:
         What a scheduler has given it instead of what it asked for.
     has_checkpoint : bool
         Whether it has reported a checkpoint, from which it, or another trial, can go on.
+    local_path : str
+        The directory on this machine's disk in which the driver writes what it knows of the trial; empty before it is
+        started for the first time in this search.
     """
 
     __slots__ = (
@@ -57,6 +60,7 @@ class Trial:
         "error",
         "has_checkpoint",
         "last_result",
+        "local_path",
         "reports",
         "resources",
         "started_before",
@@ -73,6 +77,7 @@ class Trial:
         self.error = ""
         self.started_before = False
         self.has_checkpoint = False
+        self.local_path = ""
         self.resources: dict[str, float] | None = None
 
     def __repr__(self) -> str:

@@ -41,6 +41,12 @@ class Observer(Protocol):
     def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
         """Rank 0 made its ``n``-th report, or asks what follows from one that it is about to make."""
 
+    def committed(self, n: int) -> None:
+        """The checkpoint of its ``n``-th report is visible."""
+
+    def restarted(self) -> None:
+        """Its workers are started again after a failure."""
+
     def ended(self) -> None:
         """It is over."""
 
@@ -105,6 +111,7 @@ class RunDriver:
         self.run_id = parts.run_id
         self.outcome: do.Finish | None = None
         self.timers: dict[str, float] = {}
+        self._attempt = 0
         self._callbacks: Sequence[Callback] = (parts.display, *parts.job.callbacks)
         self._lease: Lease | None = None
         self._workers = parts.make_workers(self)
@@ -276,6 +283,8 @@ class RunDriver:
 
     def _committed(self, n: int, path: str) -> None:
         self._tell_callbacks("on_checkpoint", n, path, self.machine.last_row)
+        if self.parts.observer is not None:
+            self.parts.observer.committed(n)
 
     def _set_timer(self, command: do.SetTimer) -> None:
         self.supervisor.set_timer(self, command.name, command.at)
@@ -289,6 +298,9 @@ class RunDriver:
 
     def _notify(self, command: do.Notify) -> None:
         self._tell_callbacks("on_state", command.state.value, command.attempt, command.workers)
+        if self.parts.observer is not None and command.attempt > self._attempt > 0:
+            self.parts.observer.restarted()
+        self._attempt = command.attempt
 
     def _finish(self, command: do.Finish) -> None:
         self.outcome = command

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from shoal._core import commands as do
@@ -25,16 +26,35 @@ from shoal._runtime.rundir import RunFiles
 from shoal._runtime.search_display import SearchDisplay, TrialDisplay
 from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.trial_runs import TrialRuns
+from shoal._worker.remote import Remote
 
 REFRESH = 5.0  # seconds between two copies of the journal to storage that is not a disk
 KEPT_ERRORS = 100  # exceptions of trials that are kept as objects; the text of all of them is on disk
 
 
-class SearchCallback:
-    """Is told what happens to the trials of an experiment, in the thread of ``fit()``."""
+class SearchListener:
+    """Is told what happens in a search, in the thread of ``fit()``. It does not raise."""
+
+    def begin(self, machine: Experiment, directory: Path, say: Callable[[str, str], None]) -> None:
+        """Nothing has been started yet; ``say`` tells the person something, with a level."""
+
+    def step(self, done: bool) -> None:
+        """Something that happened is about to be handled, or is."""
 
     def on_trial(self, what: str, trial: Trial) -> None:
         """A trial was ``created``, ``started``, ``cloned``, had a ``result``, or is ``paused``, ``terminated``, …"""
+
+    def on_checkpoint(self, trial: Trial, place: Path | Remote) -> None:
+        """A trial has a new checkpoint."""
+
+    def on_recover(self, trial: Trial) -> None:
+        """The workers of a trial are started again after a failure."""
+
+    def tick(self, now: float) -> None:
+        """Called now and then."""
+
+    def end(self) -> None:
+        """The search is over."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,12 @@ class _Observer:
 
     def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
         self.driver.see(search.TrialReported(trial_id=self.trial_id, n=n, row=row, saved=saved))
+
+    def committed(self, n: int) -> None:
+        self.driver.checkpoint_committed(self.trial_id, n)
+
+    def restarted(self) -> None:
+        self.driver.run_restarted(self.trial_id)
 
     def ended(self) -> None:
         self.driver.run_ended(self.trial_id)
@@ -66,7 +92,7 @@ class SearchParts:
     driver: DriverStarted
     resumption: search.Resumption
     room: int | None
-    callbacks: Sequence[SearchCallback] = ()
+    listener: SearchListener = field(default_factory=SearchListener)
     errors: dict[str, BaseException] = field(default_factory=dict)
 
 
@@ -111,6 +137,7 @@ class SearchDriver:
             self._beat()
             self._refresh()
             self.parts.display.begin(self.parts.name, str(self.files.path), self.machine)
+            self.parts.listener.begin(self.machine, self.files.work, self.parts.display.on_message)
             if self.parts.room is not None:
                 self.handle(search.RoomChanged(trials=self.parts.room))
             begin = search.Begin(wall=time.time(), driver=self.parts.driver, resumption=self.parts.resumption)
@@ -135,6 +162,17 @@ class SearchDriver:
         """Take an event of this loop, after what is being done now."""
         self._supervisor.enqueue(partial(self.handle, event))
 
+    def checkpoint_committed(self, trial_id: str, n: int) -> None:
+        """A checkpoint of a trial is visible."""
+        run = self._runs[trial_id]
+        for checkpoint in run.machine.history.checkpoints:
+            if checkpoint.n == n:
+                self.parts.listener.on_checkpoint(self.machine.table[trial_id], run.files.checkpoint(checkpoint.name))
+
+    def run_restarted(self, trial_id: str) -> None:
+        """The workers of a trial are started again after a failure."""
+        self.parts.listener.on_recover(self.machine.table[trial_id])
+
     def run_ended(self, trial_id: str) -> None:
         """The run of a trial is over: let go of it, after what is being done now."""
         self._supervisor.enqueue(partial(self._conclude, trial_id))
@@ -143,7 +181,9 @@ class SearchDriver:
 
     def handle(self, event: on.Event) -> None:
         """Let the machine decide, and do what it wants."""
+        self.parts.listener.step(done=False)
         self._ordered.do(self.machine.handle(event, time.monotonic()))
+        self.parts.listener.step(done=True)
 
     def follow_up(self) -> None:
         """Go on with what has waited for storage."""
@@ -157,6 +197,7 @@ class SearchDriver:
 
     def tick(self) -> float:
         """Draw if it is time; return after how many seconds to call again."""
+        self.parts.listener.tick(time.monotonic())
         return self.parts.display.tick()
 
     def fire(self, name: str) -> None:
@@ -244,13 +285,8 @@ class SearchDriver:
 
     def _updated(self, command: search.Updated) -> None:
         trial = self.machine.table[command.trial_id]
-        listeners: list[Any] = [self.parts.display, *self.parts.callbacks]
-        for told in listeners:
-            try:
-                told.on_trial(command.what, trial)
-            except Exception as error:
-                text = f"{type(told).__name__}.on_trial raised {type(error).__name__}: {error}; the search goes on"
-                self.parts.display.on_message(text, "warning")
+        self.parts.display.on_trial(command.what, trial)
+        self.parts.listener.on_trial(command.what, trial)
 
     def _say(self, command: do.Say) -> None:
         self.parts.display.on_message(command.text, command.level)
@@ -262,6 +298,7 @@ class SearchDriver:
         self.outcome = command
         best = self.machine.best
         place = f"{self.files.path}/{self.parts.runs.directory(best)}" if best is not None else ""
+        self.parts.listener.end()
         self.parts.display.end(command.state, command.reason, place)
 
 

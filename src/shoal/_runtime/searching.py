@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from shoal._runtime.journal import read_search
 from shoal._runtime.preparation import this_driver
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.search_display import make_search_display
-from shoal._runtime.search_driver import SearchCallback, SearchDriver, SearchParts
+from shoal._runtime.search_driver import SearchDriver, SearchListener, SearchParts
 from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.trial_runs import TrialRuns
 from shoal._worker.remote import Remote
@@ -45,7 +45,7 @@ class SearchJob:
     storage_filesystem: Any = None
     resume: bool | str = False
     resumption: search.Resumption = field(default_factory=search.Resumption)
-    callbacks: Sequence[SearchCallback] = ()
+    listener: SearchListener = field(default_factory=SearchListener)
     verbose: int = 1
     total: Callable[[], int | None] = lambda: None
     asked: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
                 driver=this_driver([]),
                 resumption=job.resumption,
                 room=job.room(engine),
-                callbacks=job.callbacks,
+                listener=job.listener,
             )
             driver = SearchDriver(parts, supervisor, engine)
             with stop_on_signals(driver.post) as pressed_twice:

@@ -151,6 +151,7 @@ class TrialRuns:
     ) -> RunDriver:
         """Make the driver of a trial. ``source`` is whose newest checkpoint it goes on from, if not from its own."""
         name = self.directory(trial)
+        trial.local_path = str(self._home.work / name)
         if anew:
             self._put_aside(self._home.work / name)
         home = trial_home(self._home, name)

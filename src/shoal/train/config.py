@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal._core.contracts import Callback
 from shoal._core.failure import FailurePolicy
 from shoal._core.names import directory_name
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.scaling import GroupRequest
+from shoal._core.trial_callback import TrialCallback
 from shoal._worker.remote import locate
 
 if TYPE_CHECKING:
     from upath import UPath
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+C = TypeVar("C", bound=Callback | TrialCallback)
 
 
 @dataclass(frozen=True)
@@ -243,8 +246,9 @@ class RunConfig:
         Which checkpoints are kept.
     verbose : int, optional
         0 shows only what workers print, 1 (default) also the progress.
-    callbacks : sequence of Callback, optional
-        Are told what happens, see :class:`shoal.abc.Callback`.
+    callbacks : sequence, optional
+        Are told what happens: to a run :class:`shoal.abc.Callback`, to the trials of a search
+        :class:`shoal.tune.Callback`.
     log_to_driver : sequence of int, "all" or None
         Whose output appears on the console: ranks, all, or nobody's. Every rank's log file is whole in any case.
     resume : bool or "auto"
@@ -261,7 +265,7 @@ class RunConfig:
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     verbose: int | None = None
-    callbacks: Sequence[Callback] | None = None
+    callbacks: Sequence[Callback | TrialCallback] | None = None
     log_to_driver: Sequence[int] | str | None = (0,)
     resume: bool | str = False
     stop: Any = None
@@ -274,8 +278,11 @@ class RunConfig:
         elif self.storage_filesystem is not None:
             raise ValueError("storage_filesystem is given without storage_path: say where in it runs are kept")
         for callback in self.callbacks or ():
-            if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks: {callback!r} is not a shoal.abc.Callback; make its class a subclass of it")
+            if not isinstance(callback, Callback | TrialCallback):
+                raise TypeError(
+                    f"callbacks: {callback!r} is neither a shoal.abc.Callback (of a run) nor a shoal.tune.Callback (of "
+                    f"a search); give an instance of a subclass"
+                )
         if self.resume not in (True, False, "auto"):
             raise ValueError(f"resume={self.resume!r}: choose True, False or 'auto'")
         if self.resume and self.name is None:
@@ -294,6 +301,20 @@ class RunConfig:
         """Return what was asked as plain data."""
         failure, checkpoint = self.failure_config or FailureConfig(), self.checkpoint_config or CheckpointConfig()
         return {"failure_config": vars(failure), "checkpoint_config": vars(checkpoint)}
+
+
+def callbacks_of(run: RunConfig, kind: type[C], use: str) -> tuple[C, ...]:
+    """Return the callbacks of a run or of a search, where all are of that kind.
+
+    Raises
+    ------
+    TypeError
+        If one is of the other kind: nothing would ever be told to it.
+    """
+    for callback in run.callbacks or ():
+        if not isinstance(callback, kind):
+            raise TypeError(f"callbacks: {callback!r} would be told nothing here; {use}")
+    return tuple(callback for callback in run.callbacks or () if isinstance(callback, kind))
 
 
 def _is_count(value: object) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal._core import jsonl
-from shoal._core.contracts import Framework
+from shoal._core.contracts import Callback, Framework
 from shoal._core.job import Job
 from shoal._core.plain_data import printable
 from shoal._core.states import RunState
@@ -21,7 +21,7 @@ from shoal._runtime import context, directory, driver, resume
 from shoal._runtime.preparation import Outcome
 from shoal._worker.remote import Remote, locate
 from shoal.train.checkpoint import Checkpoint
-from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, callbacks_of
 from shoal.train.plain import PlainFramework
 from shoal.train.result import Result, build_result
 from shoal.train.validation import ValidationConfig
@@ -194,7 +194,9 @@ class DataParallelTrainer:
             validation=self._validation,
             room_wait=self._scaling.elastic_room_wait_s,
             resize_interval=self._scaling.elastic_resize_monitor_interval_s,
-            callbacks=tuple(run.callbacks or ()),
+            callbacks=callbacks_of(
+                run, Callback, "a run has no trials: make its class a subclass of shoal.abc.Callback"
+            ),
             verbose=1 if run.verbose is None else run.verbose,
             show_ranks=run.shown_ranks,
             metadata=self._metadata,

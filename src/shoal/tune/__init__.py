@@ -22,12 +22,14 @@ from shoal.tune.sample import (
 )
 
 if TYPE_CHECKING:
+    from shoal._core.trial_callback import TrialCallback as Callback
     from shoal.train.checkpoint import Checkpoint
     from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig
     from shoal.train.context import TrainContext as TuneContext
     from shoal.train.context import get_checkpoint, get_context
     from shoal.train.reporting import report
     from shoal.train.result import Result
+    from shoal.tune import logger as logger
     from shoal.tune import schedulers as schedulers
     from shoal.tune import search as search
     from shoal.tune import stopper as stopper
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from shoal.tune.tuner import Tuner
 
 __all__ = [
+    "Callback",
     "Checkpoint",
     "CheckpointConfig",
     "ExperimentAnalysis",
@@ -62,6 +65,7 @@ __all__ = [
     "get_checkpoint",
     "get_context",
     "grid_search",
+    "logger",
     "lograndint",
     "loguniform",
     "qlograndint",
@@ -85,6 +89,7 @@ __all__ = [
 
 # Resolved at first use, so that a worker loads no more than it needs.
 _ORIGINS = {
+    "Callback": "shoal._core.trial_callback:TrialCallback",
     "Checkpoint": "shoal.train.checkpoint",
     "CheckpointConfig": "shoal.train.config",
     "ExperimentAnalysis": "shoal.tune.short",
@@ -109,7 +114,7 @@ _ORIGINS = {
     "with_parameters": "shoal.tune.parameters",
     "with_resources": "shoal.tune.resources",
 }
-_MODULES = frozenset({"schedulers", "search", "stopper"})
+_MODULES = frozenset({"logger", "schedulers", "search", "stopper"})
 
 
 def __getattr__(name: str) -> Any:

@@ -14,15 +14,16 @@ from shoal._core.experiment import Experiment, SearchSpec
 from shoal._core.names import directory_name
 from shoal._core.plain_data import printable
 from shoal._core.space import as_space, check, domains, named
+from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Trial
 from shoal._runtime import context, directory
 from shoal._runtime.display import brief
 from shoal._runtime.search_display import flat
-from shoal._runtime.search_driver import SearchCallback
 from shoal._runtime.searching import SearchJob, SearchOutcome, drive_search, known_search
 from shoal._worker.remote import Remote, locate
-from shoal.train.config import RunConfig
+from shoal.train.config import RunConfig, callbacks_of
 from shoal.tune import registry
+from shoal.tune.callbacks import Callbacks
 from shoal.tune.config import TuneConfig
 from shoal.tune.result_grid import Entry, ResultGrid, TuneError
 from shoal.tune.stopper import as_stopper
@@ -30,6 +31,8 @@ from shoal.tune.target import Target
 
 if TYPE_CHECKING:
     from upath import UPath
+
+OF_A_SEARCH = "a search tells of its trials: make its class a subclass of shoal.tune.Callback"
 
 
 class Tuner:
@@ -90,6 +93,7 @@ class Tuner:
         self._run_config = self._target.run_config
         self._stopper = as_stopper(self._run_config.stop) if self._run_config.stop is not None else None
         self._space = self._checked_space(param_space)
+        self._callbacks = callbacks_of(self._run_config, TrialCallback, OF_A_SEARCH)
         self._resumption = search.Resumption()
         self._outcome: SearchOutcome | None = None
 
@@ -217,7 +221,7 @@ class Tuner:
             storage_filesystem=run.storage_filesystem,
             resume=run.resume,
             resumption=self._resumption,
-            callbacks=tuple(callback for callback in run.callbacks or () if isinstance(callback, SearchCallback)),
+            listener=Callbacks(self._callbacks, self._total, stop=run.stop, num_samples=config.num_samples),
             verbose=1 if run.verbose is None else run.verbose,
             total=self._total,
             reuse=config.reuses,
