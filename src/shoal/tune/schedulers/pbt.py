@@ -135,7 +135,7 @@ class PopulationBasedTraining(TrialScheduler):
         due = max(self._burn_in, member.perturbed_at + self._interval)
         if member.time < due:
             return self.CONTINUE
-        member.score = self.score(result)
+        self._scored(trial, member, self.score(result))
         member.perturbed_at = member.time
         if self._synch:
             return self._meet(tune_controller, trial, member)
@@ -205,11 +205,19 @@ class PopulationBasedTraining(TrialScheduler):
         return None
 
     def _exploit(self, controller: Trials, trial: Trial, source: Trial) -> None:
-        config = self.explore(source.config)
+        config = self._successor(trial, source)
         time = self._members[trial.trial_id].time
         self.lineage.append(Exploit(trial.trial_id, source.trial_id, time, dict(trial.config), config))
         self._members[trial.trial_id].score = self._members[source.trial_id].score
         controller.clone(trial, source, config)
+
+    def _scored(self, trial: Trial, member: _Member, score: float) -> None:
+        """A trial has come to the end of an interval."""
+        member.score = score
+
+    def _successor(self, trial: Trial, source: Trial) -> dict[str, Any]:
+        """Return the configuration with which a trial goes on as another one."""
+        return self.explore(source.config)
 
     def explore(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a changed copy of a configuration."""
