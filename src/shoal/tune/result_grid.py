@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,11 @@ from shoal._runtime.directory import has_run, records_of
 from shoal._runtime.resume import effective_rows
 from shoal._worker.remote import Remote
 from shoal.train.result import Result
+from shoal.tune.plots import plot
+from shoal.tune.study import Tried, study_of
 
 if TYPE_CHECKING:
+    import optuna
     import pandas as pd
 
 SCOPES: dict[str, Callable[[list[float], bool], float]] = {
@@ -60,9 +64,16 @@ class ResultGrid:
     """
 
     def __init__(
-        self, path: Path | Remote, entries: list[Entry], *, metric: str | None = None, mode: str | None = None
+        self,
+        path: Path | Remote,
+        entries: list[Entry],
+        *,
+        metric: str | None = None,
+        mode: str | None = None,
+        space: Any = None,
     ):
         self._path = path
+        self._space = space
         self._entries = entries
         self._metric = metric
         self._mode = mode
@@ -173,6 +184,70 @@ class ResultGrid:
             known = {"trial_id": entry.trial.trial_id, "status": str(entry.trial.status), "logdir": str(entry.place)}
             rows.append({**row, **known, "config": entry.config})
         return pd.json_normalize(rows, sep="/")
+
+    def to_optuna(
+        self, metric: str | Sequence[str] | None = None, mode: str | Sequence[str] | None = None
+    ) -> optuna.Study:
+        """Return the trials as a study of Optuna, whichever searcher made them, for its plots and measures.
+
+        Parameters
+        ----------
+        metric, mode : str or sequence of str, optional
+            Those of the search by default; several for several objectives.
+
+        Returns
+        -------
+        optuna.Study
+            In memory. A trial's values are of its last report, its intermediate values of all; trials that failed, or
+            whose metric is not a finite number, are failed trials.
+
+        Examples
+        --------
+        >>> from shoal import tune
+        >>> grid = tune.Tuner(
+        ...     lambda config: {"loss": config["x"] ** 2},
+        ...     param_space={"x": tune.uniform(-1, 1)},
+        ...     tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=4),
+        ...     run_config=tune.RunConfig(verbose=0),
+        ... ).fit()
+        >>> study = grid.to_optuna()
+        >>> len(study.trials), study.best_params == grid.get_best_result().config
+        (4, True)
+        """
+        metrics = [metric] if isinstance(metric, str) or metric is None else list(metric)
+        modes = [mode] * len(metrics) if isinstance(mode, str) or mode is None else list(mode)
+        if len(metrics) != len(modes):
+            raise ValueError(f"metric={metric!r}, mode={mode!r}: give as many modes as metrics, or one for all")
+        asked = [self._asked(*pair) for pair in zip(metrics, modes, strict=True)]
+        tried = [
+            Tried(
+                trial_id=entry.trial.trial_id,
+                config=entry.config,
+                last=entry.trial.last_result,
+                rows=self._rows(entry),
+                status=entry.trial.status,
+                error=entry.trial.error,
+            )
+            for entry in self._entries
+        ]
+        name = self._path.name
+        return study_of(tried, [name for name, _ in asked], [mode for _, mode in asked], self._space, name)
+
+    def plot(self, kind: str, path: str | os.PathLike[str], metric: str | None = None, mode: str | None = None) -> Path:
+        """Draw the search into a file and return its path.
+
+        Parameters
+        ----------
+        kind : str
+            ``"history"`` (value by trial, and the best so far), ``"parallel"`` (coordinates), ``"importance"`` (of
+            parameters) or ``"curves"`` (value by report, a line a trial).
+        path : str or path
+            A ``.png``, ``.svg`` or ``.pdf`` file, or a page for a browser (``.html``). Needs
+            ``pip install 'shoal[tune]'``.
+        metric, mode : str, optional
+            Those of the search by default.
+        """
+        return plot(self.to_optuna(metric, mode), kind, path)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 

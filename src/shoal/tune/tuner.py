@@ -292,4 +292,6 @@ class Tuner:
             for trial in machine.table.get_trials()
         ]
         mode = machine.spec.mode
-        return ResultGrid(outcome.path, entries, metric=machine.metric, mode=mode)
+        return ResultGrid(
+            outcome.path, entries, metric=machine.metric, mode=mode, space=self._target.shown(self._space)
+        )
