@@ -47,7 +47,10 @@ def test_every_place_that_the_walks_name_is_there(place: str):
 
 
 @pytest.mark.parametrize("block", range(len(re.findall(r"```python\n(.*?)```", README, re.DOTALL))))
-def test_the_blocks_of_the_readme_run(block: int, capsys: pytest.CaptureFixture[str]):
+def test_the_blocks_of_the_readme_run(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
     source = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[block]
     exec(compile(source, f"README block {block}", "exec"), {"__name__": "__main__"})
     assert re.search(r"Final loss: [\d.]+|checkpoint: Checkpoint\(|'lr': [\d.]+", capsys.readouterr().out)
