@@ -222,7 +222,8 @@ class Setup(Message, frozen=True, kw_only=True):
 
     ``sources`` has the text of code that is in no file, such as a notebook's cell, by its name; ``decided`` says
     whether a report returns only when it is decided what follows from it; ``config`` is the configuration where it is
-    not in the task; ``reused`` says whether the process runs other trials afterwards.
+    not in the task, ``folder`` the directory of the trial in its search's, where the task's storage is that of all
+    trials; ``reused`` says whether the process runs other trials afterwards.
     """
 
     task: bytes
@@ -238,6 +239,7 @@ class Setup(Message, frozen=True, kw_only=True):
     metadata: str = "null"
     decided: bool = False
     config: bytes = b""
+    folder: str = ""
     reused: bool = False
 
 

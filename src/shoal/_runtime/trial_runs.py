@@ -190,6 +190,7 @@ class TrialRuns:
             "post": driver.post,
             "decided": self._decided,
             "config": pickled_config(job.config),
+            "folder": job.name,
         }
         if not self._reuse:
             return Workers(driver.run_id, **common)

@@ -35,6 +35,8 @@ class Workers:
         Whether every report of rank 0 waits for a decision.
     config : bytes
         The configuration, where it does not travel with the task.
+    folder : str
+        The directory of a trial in its search's.
     """
 
     def __init__(
@@ -49,12 +51,13 @@ class Workers:
         post: Callable[[on.Event], None],
         decided: bool = False,
         config: bytes = b"",
+        folder: str = "",
     ):
         self._run_id = run_id
         self._job, self._task, self._engine, self._files = job, task, engine, files
         self._send, self._post = send, post
         self._decided = decided
-        self._config = config
+        self._config, self._folder = config, folder
 
     def start(self, command: do.StartWorkers) -> None:
         """Have every worker of an attempt started, unless they are there already and say hello by themselves."""
@@ -99,6 +102,7 @@ class Workers:
             metadata=self._files.metadata,
             decided=self._decided,
             config=self._config,
+            folder=self._folder,
         )
 
     def tell(self, command: do.Tell) -> None:

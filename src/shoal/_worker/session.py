@@ -189,7 +189,10 @@ class Session:
     @property
     def place(self) -> Path | Remote:
         """The directory of the run."""
-        return self.work.storage or Path(self.task.run_path)
+        storage = self.work.storage
+        if storage is None:
+            return Path(self.task.run_path)
+        return storage / self.task.folder if self.task.folder else storage
 
     @property
     def work(self) -> Task:
