@@ -467,7 +467,7 @@ def test_a_callback_is_told_everything_and_its_own_error_does_not_end_the_run(ca
     assert result.metrics["x"] == 1
     assert listener.heard == ["start", "report 1", "FINISHED"]
     assert "Listener.on_report raised ZeroDivisionError: mine; the run goes on" in capsys.readouterr().err
-    with pytest.raises(TypeError, match=r"is not a shoal\.abc\.Callback"):
+    with pytest.raises(TypeError, match=r"is neither a shoal\.abc\.Callback"):
         RunConfig(callbacks=[print])  # type: ignore[list-item]
 
 

@@ -35,6 +35,7 @@ class Job:
     room_wait: float = 5.0
     resize_interval: float = 60.0
     callbacks: Sequence[Callback] = ()
+    datasets: Any = None
     verbose: int = 1
     show_ranks: Sequence[int] | None = (0,)
     metadata: dict[str, Any] = field(default_factory=dict)

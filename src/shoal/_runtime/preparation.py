@@ -57,7 +57,7 @@ class Outcome:
 
 def task_of(job: Job, storage: Remote | None = None) -> Task:
     """Return what a worker has to do. ``storage`` is the run's directory where workers write to it by themselves."""
-    return Task(job.function, job.takes_config, job.config, job.framework, storage, job.start_checkpoint)
+    return Task(job.function, job.takes_config, job.config, job.framework, storage, job.start_checkpoint, job.datasets)
 
 
 @contextmanager

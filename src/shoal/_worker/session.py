@@ -58,7 +58,7 @@ class Task:
     """What travels to each worker as a cloudpickle.
 
     ``storage`` is the run's directory where that is not on a disk that all machines share, ``start_checkpoint`` the one
-    that a run without a checkpoint of its own begins from.
+    that a run without a checkpoint of its own begins from, ``datasets`` what the trainer was given as such.
     """
 
     function: Callable[..., Any]
@@ -67,6 +67,7 @@ class Task:
     framework: Framework
     storage: Remote | None = None
     start_checkpoint: Path | Remote | None = None
+    datasets: Any = None
 
 
 class StopTraining(BaseException):
@@ -115,6 +116,7 @@ class Session:
         self.following: Setup | None = None
         self._handed_on: list[ToWorker] = []
         self.reports = 0
+        self.shards: dict[str, Any] = {}
         self.last_metrics: dict[str, Any] = {}
         self._speaker: Speaker | None = None
         self._pid = os.getpid()

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from shoal.train.checkpoint import Checkpoint
     from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from shoal.train.context import PreemptionInfo, TrainContext, get_checkpoint, get_context, get_preemption_info
+    from shoal.train.data.access import TRAIN_DATASET_KEY, get_dataset_shard
+    from shoal.train.data.config import DataConfig
+    from shoal.train.data.shard import DataShard
     from shoal.train.reporting import (
         CheckpointConsistencyMode,
         CheckpointUploadMode,
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
     from shoal.train.validation import ValidationConfig, ValidationFn, ValidationTaskConfig
 
 __all__ = [
+    "TRAIN_DATASET_KEY",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointConsistencyMode",
     "CheckpointUploadMode",
     "ControllerError",
+    "DataConfig",
     "DataParallelTrainer",
+    "DataShard",
     "FailureConfig",
     "PreemptionInfo",
     "ReportedCheckpoint",
@@ -50,6 +56,7 @@ __all__ = [
     "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
+    "get_dataset_shard",
     "get_preemption_info",
     "report",
     "torch",
@@ -62,6 +69,10 @@ _ORIGINS = {
     "CheckpointConsistencyMode": "shoal.train.reporting",
     "CheckpointUploadMode": "shoal.train.reporting",
     "ControllerError": "shoal._core.errors",
+    "DataConfig": "shoal.train.data.config",
+    "DataShard": "shoal.train.data.shard",
+    "TRAIN_DATASET_KEY": "shoal.train.data.access",
+    "get_dataset_shard": "shoal.train.data.access",
     "DataParallelTrainer": "shoal.train.trainer",
     "FailureConfig": "shoal.train.config",
     "PreemptionInfo": "shoal.train.context",

@@ -29,6 +29,8 @@ from shoal.train.validation import ValidationConfig
 if TYPE_CHECKING:
     from upath import UPath
 
+    from shoal.train.data.config import DataConfig
+
 TrainFunction = Callable[..., Any]
 
 
@@ -47,6 +49,12 @@ class DataParallelTrainer:
         How many workers, and what each gets; one CPU worker by default.
     run_config : RunConfig, optional
         The run's name, where it is kept, what happens on failures.
+    datasets : mapping, optional
+        Data sets that are shared out among the workers, each under the name by which
+        :func:`~shoal.train.get_dataset_shard` returns it: HuggingFace or torch data sets, pyarrow tables or data sets,
+        Parquet paths, pandas or polars frames, NumPy arrays, or functions that return an iterable of rows.
+    dataset_config : DataConfig, optional
+        How they are shared out.
     validation_config : ValidationConfig, optional
         What scores the checkpoints that are reported with ``validation=True``.
     metadata : mapping, optional
@@ -83,6 +91,8 @@ class DataParallelTrainer:
         framework: Framework | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: DataConfig | None = None,
         validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
@@ -93,6 +103,11 @@ class DataParallelTrainer:
         self._framework = checked("framework", framework, Framework) or PlainFramework()
         self._scaling = checked("scaling_config", scaling_config, ScalingConfig) or ScalingConfig()
         self._run_config = checked("run_config", run_config, RunConfig) or RunConfig()
+        self._datasets: Any = None
+        if datasets or dataset_config is not None:
+            from shoal.train.data.access import as_datasets  # which loads numpy, that others do not need
+
+            self._datasets = as_datasets(datasets, dataset_config, self._scaling.worker_range[0])
         self._validation = checked("validation_config", validation_config, ValidationConfig)
         self._metadata = dict(checked("metadata", metadata, Mapping) or {})
         self._resume_from = checked("resume_from_checkpoint", resume_from_checkpoint, Checkpoint)
@@ -200,6 +215,7 @@ class DataParallelTrainer:
             verbose=1 if run.verbose is None else run.verbose,
             show_ranks=run.shown_ranks,
             metadata=self._metadata,
+            datasets=self._datasets,
             resume=run.resume,
             asked={
                 "trainer": type(self).__name__,

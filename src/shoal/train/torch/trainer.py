@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal._core.errors import ShoalError
 from shoal.train.checkpoint import Checkpoint
 from shoal.train.config import RunConfig, ScalingConfig
 from shoal.train.torch.framework import TorchConfig
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
 from shoal.train.validation import ValidationConfig
+
+if TYPE_CHECKING:
+    from shoal.train.data.config import DataConfig
 
 
 class TorchTrainer(DataParallelTrainer):
@@ -24,7 +26,7 @@ class TorchTrainer(DataParallelTrainer):
         The configuration.
     torch_config : TorchConfig, optional
         How the process group is made: gloo on CPUs, NCCL on GPUs by default.
-    scaling_config, run_config, validation_config, metadata, resume_from_checkpoint
+    scaling_config, run_config, datasets, dataset_config, validation_config, metadata, resume_from_checkpoint
         See :class:`~shoal.train.DataParallelTrainer`.
 
     Examples
@@ -53,22 +55,19 @@ class TorchTrainer(DataParallelTrainer):
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
-        dataset_config: Any = None,
+        dataset_config: DataConfig | None = None,
         validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
     ):
-        if datasets or dataset_config is not None:
-            raise ShoalError(
-                "datasets= is not there yet in this version: make the data set inside the training function, and share "
-                "it out with train.torch.prepare_data_loader()"
-            )
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
             framework=checked("torch_config", torch_config, TorchConfig) or TorchConfig(),
             scaling_config=scaling_config,
             run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
             validation_config=validation_config,
             metadata=metadata,
             resume_from_checkpoint=resume_from_checkpoint,
