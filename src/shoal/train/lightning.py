@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from lightning.fabric.plugins.environments import LightningEnvironment as _PlainEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment as _PlainEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy as _DDPStrategy
 from lightning.pytorch.strategies import DeepSpeedStrategy as _DeepSpeedStrategy
