@@ -10,7 +10,7 @@ help:  ## what can be made
 
 $(STAMP): pyproject.toml requirements-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,pandas,s3,tune,hyperopt,nevergrad,bayesopt,ax,pb2,data,transformers,xgboost,lightgbm,lightning]' -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,pandas,s3,tune,hyperopt,nevergrad,bayesopt,ax,pb2,data,transformers,xgboost,lightgbm,lightning,jax]' -r requirements-dev.txt
 	@touch $@
 
 venv: $(STAMP)  ## the development environment in .venv
