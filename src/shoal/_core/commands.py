@@ -38,6 +38,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     hostname: str
     ranks: Ranks
     devices: tuple[str, ...] = ()
+    device_variable: str = "CUDA_VISIBLE_DEVICES"
 
 
 class StartWorkers(Command, frozen=True, kw_only=True):

@@ -24,13 +24,14 @@ class Begin(Event, frozen=True, kw_only=True):
 class HostSlots(msgspec.Struct, frozen=True, kw_only=True):
     """Room for ``count`` workers on one host, whose name is not used again once it is lost.
 
-    ``devices`` has each worker's accelerators, as their visibility variable names them.
+    ``devices`` has each worker's accelerators, as ``device_variable`` lists them; it is empty where nothing hides any.
     """
 
     host: str
     hostname: str
     count: int
     devices: tuple[tuple[str, ...], ...] = ()
+    device_variable: str = "CUDA_VISIBLE_DEVICES"
 
 
 class Acquired(Event, frozen=True, kw_only=True):

@@ -93,5 +93,13 @@ def place(slots: Sequence[HostSlots]) -> tuple[Placement, ...]:
                 node_rank=node_rank,
             )
             devices = slot.devices[local_rank] if local_rank < len(slot.devices) else ()
-            placements.append(Placement(host=slot.host, hostname=slot.hostname, ranks=ranks, devices=devices))
+            placements.append(
+                Placement(
+                    host=slot.host,
+                    hostname=slot.hostname,
+                    ranks=ranks,
+                    devices=devices,
+                    device_variable=slot.device_variable,
+                )
+            )
     return tuple(placements)

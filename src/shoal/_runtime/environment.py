@@ -26,6 +26,7 @@ def worker_environment(driver: Mapping[str, str], placement: Placement, run_name
     """Return the driver's environment with what differs for one worker: its ranks and the accelerators it may use."""
     environment = {name: value for name, value in driver.items() if name not in FOREIGN}
     environment.update(rank_variables(placement.ranks))
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(placement.devices)
+    if placement.device_variable:
+        environment[placement.device_variable] = ",".join(placement.devices)
     environment["SHOAL_RUN_NAME"] = run_name
     return environment

@@ -19,7 +19,7 @@ from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
 from shoal._core.events import Acquired, CapacityChanged, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
-from shoal.engines.devices import cuda_devices
+from shoal.engines.accelerators import Accelerator, accelerator_here
 
 
 class LocalEngine(Engine):
@@ -35,8 +35,9 @@ class LocalEngine(Engine):
 
     def __init__(self, limits: Mapping[str, float] | None = None):
         self._limits = dict(limits or {})
-        self._devices = _usable(cuda_devices(os.environ), self._limits.get("GPU"))
-        self._total = {**_found(self._devices), **self._limits}
+        self._accelerator, found = accelerator_here(os.environ)
+        self._devices = _usable(found, self._limits.get(self._accelerator.resource))
+        self._total = {**_found(self._accelerator, self._devices), **self._limits}
         self._lock = threading.RLock()
         self._used: dict[str, float] = {}
         self._free_devices = list(self._devices)
@@ -124,11 +125,17 @@ class LocalEngine(Engine):
             for name, amount in lease.amounts.items():
                 self._used[name] = self._used.get(name, 0.0) + amount
             lease.count = lease.told = count
-            each = int(lease.request.resources.get("GPU", 0.0))
+            each = int(lease.request.resources.get(self._accelerator.resource, 0.0))
             lease.devices = tuple(tuple(self._free_devices.pop(0) for _ in range(each)) for _ in range(count))
             host = self._start_host()
             host.serve(lease.inbox)
-            slots = HostSlots(host=host.name, hostname=socket.gethostname(), count=count, devices=lease.devices)
+            slots = HostSlots(
+                host=host.name,
+                hostname=socket.gethostname(),
+                count=count,
+                devices=lease.devices,
+                device_variable=self._accelerator.variable,
+            )
             lease.inbox.post(Acquired(slots=(slots,)))
 
     def _tell_of_capacity(self) -> None:
@@ -266,9 +273,10 @@ class HostProcess:
             self._on_end(self, ": ".join([how, *said]))
 
 
-def _found(devices: list[str]) -> dict[str, float]:
+def _found(accelerator: Accelerator, devices: list[str]) -> dict[str, float]:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {"CPU": float(cpus), "GPU": float(len(devices)), "memory": float(psutil.virtual_memory().total)}
+    memory = float(psutil.virtual_memory().total)
+    return {"CPU": float(cpus), "GPU": 0.0, "memory": memory, accelerator.resource: float(len(devices))}
 
 
 def _usable(devices: list[str], limit: float | None) -> list[str]:

@@ -22,7 +22,7 @@ def get_devices() -> list[torch.device]:
     if count == 0 or not torch.cuda.is_available():
         return [torch.device("cpu")]
     # A host shows each worker its own GPUs alone; a launcher usually shows every rank all of them.
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get("HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES")
     shared = visible is None or len(visible.split(",")) > count
     first = session.ranks.local_rank * count if shared else 0
     return [torch.device("cuda", first + index) for index in range(count)]
