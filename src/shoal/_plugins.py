@@ -14,6 +14,11 @@ PLUGINS: dict[str, dict[str, str]] = {
     "framework": {
         "plain": "shoal.train.plain:PlainFramework",
         "torch": "shoal.train.torch.framework:TorchConfig",
+        "transformers": "shoal.train.huggingface.trainer:TransformersConfig",
+        "tensorflow": "shoal.train.tensorflow.trainer:TensorflowConfig",
+        "jax": "shoal.train.jax:JaxConfig",
+        "xgboost": "shoal.train.xgboost:XGBoostConfig",
+        "lightgbm": "shoal.train.lightgbm:LightGBMConfig",
     },
     "searcher": {
         "random": "shoal.tune.search.basic_variant:BasicVariantGenerator",
@@ -34,6 +39,7 @@ PLUGINS: dict[str, dict[str, str]] = {
         "pbt_replay": "shoal.tune.schedulers.pbt_replay:PopulationBasedTrainingReplay",
         "resource_changing": "shoal.tune.schedulers.resource_changing:ResourceChangingScheduler",
         "pbt": "shoal.tune.schedulers.pbt:PopulationBasedTraining",
+        "pb2": "shoal.tune.schedulers.pb2:PB2",
     },
 }
 
