@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +80,21 @@ def test_a_mirrored_model_learns_and_a_killed_worker_is_made_up_for(tmp_path: Pa
     assert result.metrics["loss"] == pytest.approx(undisturbed.metrics["loss"], abs=0.005)
 
 
-def test_mistakes_are_told():
-    from shoal.train.tensorflow.keras import ReportCheckpointCallback
+MISTAKES = """
+import pytest
+import tensorflow as tf
+from shoal.train.tensorflow import prepare_dataset_shard
+from shoal.train.tensorflow.keras import ReportCheckpointCallback
+with pytest.raises(ValueError, match="checkpoint_on has 'never': choose from epoch_end"):
+    ReportCheckpointCallback(checkpoint_on="never")
+with pytest.raises(ValueError, match="metrics has 'acc', but Keras logs: loss"):
+    ReportCheckpointCallback(metrics="acc").on_epoch_end(0, {"loss": 1.0})
+share = prepare_dataset_shard(tf.data.Dataset.range(4))
+assert share.options().experimental_distribute.auto_shard_policy.name == "OFF"
+"""
 
-    with pytest.raises(ValueError, match="checkpoint_on has 'never': choose from epoch_end"):
-        ReportCheckpointCallback(checkpoint_on="never")
-    with pytest.raises(ValueError, match="metrics has 'acc', but Keras logs: loss"):
-        ReportCheckpointCallback(metrics="acc").on_epoch_end(0, {"loss": 1.0})
+
+def test_mistakes_are_told_and_shares_are_left_alone():
+    # In a process of its own: TensorFlow and triton, which torch loads, bring LLVM each and do not bear each other.
+    done = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr

@@ -10,16 +10,7 @@ __all__ = ["TensorflowConfig", "TensorflowTrainer", "prepare_dataset_shard"]
 
 
 def prepare_dataset_shard(tf_dataset_shard: Any) -> Any:
-    """Return a ``tf.data.Dataset`` that TensorFlow does not share out: it is this worker's share already.
-
-    Examples
-    --------
-    >>> import tensorflow as tf
-    >>> from shoal.train.tensorflow import prepare_dataset_shard
-    >>> share = prepare_dataset_shard(tf.data.Dataset.range(4))
-    >>> share.options().experimental_distribute.auto_shard_policy.name
-    'OFF'
-    """
+    """Return a ``tf.data.Dataset`` that TensorFlow does not share out: it is this worker's share already."""
     import tensorflow as tf
 
     options = tf.data.Options()
