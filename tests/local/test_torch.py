@@ -24,7 +24,6 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 from workers import fit, rank, run_script
 
-import shoal
 from shoal import train
 from shoal.train import Checkpoint, Result, RunConfig, ScalingConfig
 from shoal.train.torch import TorchConfig, TorchTrainer
@@ -73,8 +72,8 @@ def test_settings_of_the_process_group_are_checked():
         TorchConfig(timeout_s=0)
     with pytest.raises(TypeError, match=r"torch_config='gloo' is a str, not a TorchConfig"):
         TorchTrainer(lambda: None, torch_config="gloo")  # type: ignore[arg-type]
-    with pytest.raises(shoal.errors.ShoalError, match="datasets= is not there yet"):
-        TorchTrainer(lambda: None, datasets={"train": [1]})
+    with pytest.raises(ValueError, match="has 1 rows for 2 workers"):
+        TorchTrainer(lambda: None, datasets={"train": {"x": [1]}}, scaling_config=ScalingConfig(num_workers=2))
 
 
 def test_an_exception_of_one_rank_ends_the_others_that_wait_in_a_collective():
