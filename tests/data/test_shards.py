@@ -209,6 +209,16 @@ def test_every_kind_gives_every_row_once_shared_out_and_in_every_form(tmp_path: 
             assert drawn != list(range(23)), kind
 
 
+def test_a_column_of_lists_of_a_huggingface_data_set_is_one_column():
+    import datasets
+
+    tokens = datasets.Dataset.from_dict({"ids": [[1, 2], [3, 4]], "ragged": [[1], [1, 2]], "text": ["a", "b"]})
+    batch = next(shard(tokens).iter_batches())
+    assert batch["ids"].tolist() == [[1, 2], [3, 4]]
+    assert [list(value) for value in batch["ragged"]] == [[1], [1, 2]]
+    assert batch["text"].tolist() == ["a", "b"]
+
+
 def test_rows_of_other_forms_become_columns():
     assert next(shard([(1, [1, 2]), (3, [3, 4])]).iter_batches())["1"].tolist() == [[1, 2], [3, 4]]
     assert next(shard(np.arange(6).reshape(3, 2)).iter_batches())["data"].shape == (3, 2)

@@ -34,10 +34,10 @@ def put_together(rows: Sequence[Any]) -> Columns:
     """Return columns of rows, which are mappings, tuples (columns ``"0"``, ``"1"``, …) or values (``"data"``)."""
     first = rows[0]
     if isinstance(first, Mapping):
-        return {str(name): _stacked([row[name] for row in rows]) for name in first}
+        return {str(name): stacked([row[name] for row in rows]) for name in first}
     if isinstance(first, tuple | list):
-        return {str(place): _stacked([row[place] for row in rows]) for place in range(len(first))}
-    return {"data": _stacked(rows)}
+        return {str(place): stacked([row[place] for row in rows]) for place in range(len(first))}
+    return {"data": stacked(rows)}
 
 
 def length(batch: Any) -> int:
@@ -45,7 +45,8 @@ def length(batch: Any) -> int:
     return batch.num_rows if _is_arrow(batch) else len(next(iter(batch.values()), ()))
 
 
-def _stacked(values: Sequence[Any]) -> Any:
+def stacked(values: Sequence[Any]) -> Any:
+    """Return values as one array, with a dimension more; of objects where their shapes or kinds differ."""
     arrays = [np.asarray(value) for value in values]
     if all(array.shape == arrays[0].shape and array.dtype != object for array in arrays):
         return np.stack(arrays)
@@ -64,7 +65,7 @@ def _numbers(column: Any) -> Any:
     if pa.types.is_fixed_size_list(column.type):
         return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return _stacked(column.to_pylist())
+        return stacked(column.to_pylist())
     return column.to_numpy(zero_copy_only=False)
 
 

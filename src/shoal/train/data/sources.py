@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shoal.train.data.batches import put_together
+from shoal.train.data.batches import put_together, stacked
 from shoal.train.data.order import Places
 
 KINDS = (
@@ -135,7 +135,7 @@ class ItemRows:
         """Return these rows, in this order."""
         if self._whole:
             found = self._items[rows.tolist()]
-            return {name: put_together(values)["data"] for name, values in found.items()}
+            return {name: stacked(values) for name, values in found.items()}
         many = getattr(self._items, "__getitems__", None)
         return put_together(many(rows.tolist()) if many else [self._items[row] for row in rows.tolist()])
 
