@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,27 @@ def test_rows_of_other_forms_become_columns():
     ragged = next(shard([{"x": [1]}, {"x": [1, 2]}]).iter_batches())["x"]
     assert [list(value) for value in ragged] == [[1], [1, 2]]
     assert [row["x"] for row in shard({"x": np.arange(3)}).iter_rows()] == [0, 1, 2]
+
+
+def test_an_epoch_that_was_taken_at_once_is_over():
+    one = shard({"x": np.arange(5)})
+    assert one.materialize()["x"].tolist() == [0, 1, 2, 3, 4]
+    assert one.state_dict()["position"] == 0
+    one.load_state_dict(one.state_dict())
+    assert one.materialize()["x"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_share_of_waiting_is_measured():
+    def slow() -> Iterator[int]:
+        for number in range(4):
+            time.sleep(0.05)
+            yield number
+
+    one = shard(slow)
+    assert one.wait_share() == 0.0
+    for _ in one.iter_batches(batch_size=1, prefetch_batches=0):
+        pass
+    assert one.wait_share() > 0.9
 
 
 def test_a_loader_of_torch_is_an_epoch_each_time():

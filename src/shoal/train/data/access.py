@@ -46,9 +46,7 @@ def as_datasets(given: Mapping[str, Any] | None, config: DataConfig | None, leas
     found = Datasets(
         {str(name): as_source(one, str(name)) for name, one in (given or {}).items()}, config or DataConfig()
     )
-    named = {*(n for n in (found.config.shuffle,) if not isinstance(n, bool) for n in n)}
-    named |= set() if found.config.datasets_to_split == "all" else set(found.config.datasets_to_split)
-    unknown = sorted(named - found.sources.keys())
+    unknown = sorted(found.config.named() - found.sources.keys())
     if unknown:
         raise ValueError(f"dataset_config names {unknown[0]!r}, but datasets has {', '.join(found.sources) or 'none'}")
     for name in found.sources:

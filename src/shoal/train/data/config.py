@@ -41,6 +41,12 @@ class DataConfig:
         if self.uneven not in ("drop", "keep"):
             raise ValueError(f"uneven={self.uneven!r}: choose 'drop' or 'keep'")
 
+    def named(self) -> set[str]:
+        """Return the data sets that are named in it."""
+        split = () if isinstance(self.datasets_to_split, str) else self.datasets_to_split
+        shuffled = () if isinstance(self.shuffle, bool) else self.shuffle
+        return {*split, *shuffled}
+
     def splits(self, name: str) -> bool:
         """Whether a data set is split among the workers."""
         return self.datasets_to_split == "all" or name in self.datasets_to_split

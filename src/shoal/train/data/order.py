@@ -80,7 +80,7 @@ class BlockPermutation:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self._blocks = Permutation(len(counts), seed).rows(np.arange(len(counts)))
         self._ends = np.cumsum(counts[self._blocks])
-        self._within = [Permutation(int(count), seed * 2 + 1 + number) for number, count in enumerate(counts)]
+        self._counts, self._seed = counts, seed
 
     def rows(self, positions: Places) -> Places:
         """Return the rows at these positions."""
@@ -90,7 +90,8 @@ class BlockPermutation:
             here = nth == place
             block = int(self._blocks[place])
             first = int(self._ends[place - 1]) if place else 0
-            rows[here] = self._starts[block] + self._within[block].rows(positions[here] - first)
+            within = Permutation(int(self._counts[block]), self._seed * 2 + 1 + block)
+            rows[here] = self._starts[block] + within.rows(positions[here] - first)
         return rows
 
 

@@ -6,7 +6,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ class _Standing:
 
     epoch: int = 0
     position: int = 0
-    begun: bool = field(default=False)
+    begun: bool = False
 
 
 class DataShard:
@@ -198,7 +198,8 @@ class DataShard:
         """Return this worker's rows of an epoch at once."""
         if self._rows is not None:
             mine = self._rows.count // self._size + 1
-            return next(self.iter_batches(batch_size=mine, batch_format=batch_format, prefetch_batches=0))
+            (batch,) = self.iter_batches(batch_size=mine, batch_format=batch_format, prefetch_batches=0)
+            return batch
         return converted(put_together(list(self.iter_rows())), batch_format)
 
     # ---- inside -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class ColumnRows:
 
     def take(self, rows: Places) -> dict[str, Any]:
         """Return these rows, in this order."""
-        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+        if _neighbours(rows):
             return {key: value[rows[0] : rows[-1] + 1] for key, value in self.columns.items()}
         return {key: value[rows] for key, value in self.columns.items()}
 
@@ -72,7 +72,7 @@ class ArrowRows:
 
     def take(self, rows: Places) -> Any:
         """Return these rows, in this order."""
-        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+        if _neighbours(rows):
             return self.table.slice(int(rows[0]), len(rows))
         return self.table.take(rows)
 
@@ -110,6 +110,11 @@ class BlockRows:
             self._open[number] = ArrowRows(self._groups[number].to_table())
         self._open.move_to_end(number)
         return self._open[number]
+
+
+def _neighbours(rows: Places) -> bool:
+    """Whether rows follow each other, so that no copy of them needs to be made."""
+    return len(rows) > 0 and bool((np.diff(rows) == 1).all())
 
 
 def _groups_of(fragment: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shoal._core.retention import lookup
 from shoal._core.trials import Trial
 from shoal.tune.schedulers.pbt import PopulationBasedTraining, _Member
 
@@ -137,9 +138,7 @@ class PB2(PopulationBasedTraining):
     def _parameters(self, config: Mapping[str, Any]) -> tuple[float, ...]:
         places = []
         for path, (lower, upper) in self._bounds.items():
-            value: Any = config
-            for key in path.split("/"):
-                value = value[key] if isinstance(value, Mapping) and key in value else None
+            value = lookup(config, path)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(
                     f"hyperparam_bounds has {path!r}, but the configuration has {value!r} there: give it a number in "
