@@ -30,12 +30,12 @@ def steps(config: dict[str, Any]) -> None:
             tune.report({"score": config["x"] * step, "start": start}, checkpoint=Checkpoint(directory))
 
 
-def tuner(place: str, name: str, waits_at: str = "", **config: Any) -> tune.Tuner:
+def tuner(place: str, name: str, waits_at: str = "", callbacks: Any = None, **config: Any) -> tune.Tuner:
     return tune.Tuner(
         steps,
         param_space={"x": tune.grid_search([1, 2, 3, 4]), "waits_at": waits_at},
         tune_config=tune.TuneConfig(metric="score", mode="max", max_concurrent_trials=2, **config),
-        run_config=RunConfig(storage_path=place, name=name, verbose=0, resume="auto"),
+        run_config=RunConfig(storage_path=place, name=name, verbose=0, resume="auto", callbacks=callbacks),
     )
 
 
@@ -65,6 +65,24 @@ def test_a_search_whose_driver_was_killed_goes_on_from_what_is_on_the_server(s3:
     assert grid.experiment_path == f"{s3}/sweep"
     again = tune.Tuner.restore(f"{s3}/sweep", steps).fit()
     assert [result.metrics["score"] for result in again] == [4, 8, 12, 16]
+
+
+def test_what_a_callback_remembers_is_on_the_server_too(s3: str) -> None:
+    class Counting(tune.Callback):
+        count = 0
+
+        def on_trial_result(self, iteration, trials, trial, result, **info):  # type: ignore[no-untyped-def]
+            self.count += 1
+
+        def get_state(self) -> dict[str, Any]:
+            return {"count": self.count}
+
+        def set_state(self, state: dict[str, Any]) -> None:
+            self.count = state["count"]
+
+    for counting in (Counting(), Counting()):
+        tuner(s3, "counted", callbacks=[counting]).fit()
+        assert counting.count == 16
 
 
 def test_a_population_on_a_server_takes_over_checkpoints_of_its_better_ones(s3: str) -> None:

@@ -117,23 +117,25 @@ def test_what_a_callback_raises_is_said_once_and_harms_nothing(capfd: pytest.Cap
     assert capfd.readouterr().err.count("Broken.on_trial_result raised RuntimeError: my mistake; the search goes") == 1
 
 
+class Counting(tune.Callback):
+    def __init__(self, step: int = 1):
+        self.step, self.count = step, 0
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        self.count += self.step
+
+    def get_state(self):
+        return {"count": self.count}
+
+    def set_state(self, state):
+        self.count = state["count"]
+
+
 def test_what_a_callback_remembers_is_given_back_in_a_restored_search():
-    class Counting(tune.Callback):
-        count = 0
-
-        def on_trial_result(self, iteration, trials, trial, result, **info):
-            self.count += 1
-
-        def get_state(self):
-            return {"count": self.count}
-
-        def set_state(self, state):
-            self.count = state["count"]
-
-    first, second = Counting(), Counting()
-    for counting, attempts in ((first, {"resume": False}), (second, {"resume": True})):
-        search(two_steps, {"x": tune.grid_search([0, 1])}, callbacks=[counting], name="counted", **attempts)
-    assert (first.count, second.count) == (4, 4)
+    callbacks = [(Counting(), Counting(10)) for _ in range(2)]
+    for pair, resume in zip(callbacks, (False, True), strict=True):
+        search(two_steps, {"x": tune.grid_search([0, 1])}, callbacks=list(pair), name="counted", resume=resume)
+    assert [(one.count, other.count) for one, other in callbacks] == [(4, 40), (4, 40)]
 
 
 def test_a_callback_that_would_be_told_nothing_is_refused():

@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal._worker.remote import Remote
 
 SEGMENTED = {"journal.jsonl": "journal", "metrics.jsonl": "metrics"}
-RECORDS = ("run.json", "experiment.json", "params.json", "result.json")
+RECORDS = ("run.json", "experiment.json", "params.json", "result.json", "callbacks.json")
 GROWTH = (
     1.25  # a file that grows is copied again when it has grown by a quarter, so that the traffic stays in proportion
 )
@@ -58,7 +58,7 @@ class Mirror:
         """Copy rows of metrics that were added, and other files that are new or have grown much."""
         self.append("metrics.jsonl")
         for file in self._others():
-            self._copy(file, growth=GROWTH)
+            self._copy(file, growth=1.0 if file in RECORDS else GROWTH)  # records are written anew and do not grow
 
     def finish(self) -> None:
         """Copy everything, and make one file of the segments."""

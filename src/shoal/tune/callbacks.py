@@ -42,7 +42,9 @@ class Callbacks(SearchListener):
         self._states = Path()
         self._said: Any = None
         self._stepped = [c for c in callbacks if _overrides(c, "on_step_begin") or _overrides(c, "on_step_end")]
-        self._remembering = [c for c in callbacks if _overrides(c, "get_state")]
+        self._remembering = {
+            f"{n}-{type(c).__name__}": c for n, c in enumerate(callbacks) if _overrides(c, "get_state")
+        }
         self._asked_at = 0.0
 
     @property
@@ -54,9 +56,9 @@ class Callbacks(SearchListener):
         self._machine, self._states, self._said = machine, directory / STATES, say
         self._tell("setup", total_num_samples=self._total(), **self._setup)
         states = jsonl.decode(self._states.read_bytes()) if self._states.exists() else {}
-        for callback in self._remembering:
-            if type(callback).__name__ in states:
-                self._call(callback, "set_state", states[type(callback).__name__])
+        for name, callback in self._remembering.items():
+            if name in states:
+                self._call(callback, "set_state", states[name])
 
     def step(self, done: bool) -> None:
         self._iteration += done
@@ -93,7 +95,7 @@ class Callbacks(SearchListener):
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _remember(self) -> None:
-        states = {type(callback).__name__: self._call(callback, "get_state") for callback in self._remembering}
+        states = {name: self._call(callback, "get_state") for name, callback in self._remembering.items()}
         write_json(self._states, {name: state for name, state in states.items() if state is not None})
 
     def _tell_of(self, trial: Trial, method: str, **more: Any) -> None:
