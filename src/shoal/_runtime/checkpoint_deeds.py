@@ -24,7 +24,7 @@ class CheckpointDeeds:
     post : callable
         Takes the events that follow.
     committed : callable
-        Is told the report and the place of each checkpoint that became visible.
+        Is told that a checkpoint is visible: its report, its name, its path.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class CheckpointDeeds:
         files: RunFiles,
         validator: Validator | None,
         post: Callable[[on.Event], None],
-        committed: Callable[[int, str], None],
+        committed: Callable[[int, str, str], None],
     ):
         self._files = files
         self._storage = files.checkpoints
@@ -56,7 +56,7 @@ class CheckpointDeeds:
 
         def committed(path: str) -> None:
             self._post(on.CommitDone(n=command.n))
-            self._committed(command.n, path)
+            self._committed(command.n, command.name, path)
 
         self._files.later(commit, committed)
 

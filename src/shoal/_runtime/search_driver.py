@@ -70,8 +70,8 @@ class _Observer:
     def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
         self.driver.see(search.TrialReported(trial_id=self.trial_id, n=n, row=row, saved=saved))
 
-    def committed(self, n: int) -> None:
-        self.driver.checkpoint_committed(self.trial_id, n)
+    def committed(self, name: str) -> None:
+        self.driver.checkpoint_committed(self.trial_id, name)
 
     def restarted(self) -> None:
         self.driver.run_restarted(self.trial_id)
@@ -162,12 +162,10 @@ class SearchDriver:
         """Take an event of this loop, after what is being done now."""
         self._supervisor.enqueue(partial(self.handle, event))
 
-    def checkpoint_committed(self, trial_id: str, n: int) -> None:
+    def checkpoint_committed(self, trial_id: str, name: str) -> None:
         """A checkpoint of a trial is visible."""
-        run = self._runs[trial_id]
-        for checkpoint in run.machine.history.checkpoints:
-            if checkpoint.n == n:
-                self.parts.listener.on_checkpoint(self.machine.table[trial_id], run.files.checkpoint(checkpoint.name))
+        place = self._runs[trial_id].files.checkpoint(name)
+        self.parts.listener.on_checkpoint(self.machine.table[trial_id], place)
 
     def run_restarted(self, trial_id: str) -> None:
         """The workers of a trial are started again after a failure."""

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.train.checkpoint import Checkpoint
+from shoal.train.chosen import Chosen
 from shoal.train.context import get_context
 from shoal.train.reporting import report
-
-Evaluations = Mapping[str, Mapping[str, Any]]
 
 
 class BoosterReports:
@@ -42,8 +41,7 @@ class BoosterReports:
     ):
         if frequency < 0:
             raise ValueError(f"frequency={frequency!r}: give a number of rounds, or 0 for none before the end")
-        names = [metrics] if isinstance(metrics, str) else metrics
-        self._names = dict(names) if isinstance(names, Mapping) else {name: name for name in names or ()}
+        self._chosen = Chosen(metrics)
         self.filename, self._frequency, self._at_end = filename, frequency, checkpoint_at_end
         self._shaped = results_postprocessing_fn or (lambda found: found)
         self._last: dict[str, Any] = {}
@@ -51,7 +49,7 @@ class BoosterReports:
 
     def round_over(self, number: int, found: dict[str, Any], save: Callable[[str], Any]) -> None:
         """Report the ``number``-th round, counted from 0, with a checkpoint if it is time for one."""
-        self._last = self._chosen(found)
+        self._last = self._shaped(self._chosen.of(found, "evaluated are"))
         self._saved = bool(self._frequency) and (number + 1) % self._frequency == 0
         self._report(save if self._saved else None)
 
@@ -59,12 +57,6 @@ class BoosterReports:
         """Report the booster, unless the last round did."""
         if self._at_end and not self._saved:
             self._report(save)
-
-    def _chosen(self, found: dict[str, Any]) -> dict[str, Any]:
-        missing = [name for name in self._names if name not in found]
-        if missing:
-            raise ValueError(f"metrics has {missing[0]!r}, but evaluated are: {', '.join(found) or 'none'}")
-        return self._shaped({new: found[old] for old, new in self._names.items()} if self._names else found)
 
     def _report(self, save: Callable[[str], Any] | None) -> None:
         if save is None or get_context().get_world_rank() != 0:

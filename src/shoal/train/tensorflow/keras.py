@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from shoal.train.checkpoint import Checkpoint
+from shoal.train.chosen import Chosen
 from shoal.train.context import get_context
 from shoal.train.reporting import report
 
@@ -39,8 +40,7 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):  # type: ignore[mis
         super().__init__()
         self._saves = _times("checkpoint_on", checkpoint_on)
         self._reports = _times("report_metrics_on", report_metrics_on)
-        names = [metrics] if isinstance(metrics, str) else metrics or ()
-        self._names = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        self._chosen = Chosen(metrics)
         self._last: dict[str, Any] = {}
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -62,7 +62,7 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):  # type: ignore[mis
     def _at(self, when: str, logs: dict[str, Any] | None, **counted: int) -> None:
         if when not in self._reports | self._saves:
             return
-        self._last = {**self._chosen(logs or {}), **counted} if logs else self._last
+        self._last = {**self._numbers(logs), **counted} if logs else self._last
         if when not in self._saves:
             report(self._last)
             return
@@ -71,12 +71,8 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):  # type: ignore[mis
             first = get_context().get_world_rank() == 0
             report(self._last, checkpoint=Checkpoint(directory) if first else None)
 
-    def _chosen(self, logs: dict[str, Any]) -> dict[str, Any]:
-        missing = [name for name in self._names if name not in logs]
-        if missing:
-            raise ValueError(f"metrics has {missing[0]!r}, but Keras logs: {', '.join(logs)}")
-        found = {new: logs[old] for old, new in self._names.items()} if self._names else logs
-        return {name: float(value) for name, value in found.items()}
+    def _numbers(self, logs: dict[str, Any]) -> dict[str, float]:
+        return {name: float(value) for name, value in self._chosen.of(logs, "Keras logs").items()}
 
 
 RayTrainReportCallback = ReportCheckpointCallback
