@@ -84,16 +84,15 @@ def _xpu(root: Path) -> int:
 
 
 def _tpu(root: Path) -> int:
-    chips = len(_numbered(root, "dev/accel", "accel"))
-    return chips or len(_numbered(root, "dev/vfio/", ""))
+    return _numbered(root / "dev", "accel") or _numbered(root / "dev/vfio", "")
 
 
 def _trainium(root: Path) -> int:
-    return NEURON_CORES * len(_numbered(root, "dev/neuron", "neuron"))
+    return NEURON_CORES * _numbered(root / "dev", "neuron")
 
 
 def _npu(root: Path) -> int:
-    return len(_numbered(root, "dev/davinci", "davinci"))
+    return _numbered(root / "dev", "davinci")
 
 
 def _mps(root: Path) -> int:
@@ -121,9 +120,9 @@ def accelerator_here(environment: Mapping[str, str], root: Path = Path("/")) -> 
     return CUDA, []
 
 
-def _numbered(root: Path, place: str, name: str) -> list[Path]:
-    files = (root / place).parent.glob(f"{name}*") if not place.endswith("/") else (root / place).glob("*")
-    return [file for file in files if file.name.removeprefix(name).isdigit()]
+def _numbered(directory: Path, name: str) -> int:
+    """Count the files of this name with a number behind it."""
+    return sum(file.name.removeprefix(name).isdigit() for file in directory.glob(f"{name}*"))
 
 
 def _text(file: Path) -> str:

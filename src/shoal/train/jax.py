@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
 from shoal._core.contracts import Framework, WorkerSide
+from shoal.train.ports import held_address
 from shoal.train.requirements import require
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
 
@@ -47,9 +47,8 @@ class JaxConfig(Framework):
 
         jax.config.update("jax_cpu_collectives_implementation", self.cpu_collectives)  # type: ignore[no-untyped-call]
         if ranks.world_rank == 0:
-            with socket.socket() as free:
-                free.bind(("", 0))
-                offer = msgspec.json.encode(f"{worker.address}:{free.getsockname()[1]}")
+            with held_address(worker) as address:
+                offer = msgspec.json.encode(address)
         address = msgspec.json.decode(worker.gather("jax coordinator", offer)[0])
         jax.distributed.initialize(
             coordinator_address=address,

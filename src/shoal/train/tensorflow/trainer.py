@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
 from shoal._core.contracts import Framework, WorkerSide
+from shoal.train.ports import held_address
 from shoal.train.requirements import require
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
 
@@ -36,9 +36,8 @@ class TensorflowConfig(Framework):
 
     def start(self, worker: WorkerSide) -> None:
         """Choose a port, and tell the others."""
-        with socket.socket() as free:  # TensorFlow listens there itself, when the function makes its strategy
-            free.bind(("", 0))
-            places = worker.gather("tensorflow", msgspec.json.encode(f"{worker.address}:{free.getsockname()[1]}"))
+        with held_address(worker) as address:  # TensorFlow listens there itself, when the function makes its strategy
+            places = worker.gather("tensorflow", msgspec.json.encode(address))
         cluster = {"worker": [msgspec.json.decode(place) for place in places]}
         task = {"type": "worker", "index": worker.ranks.world_rank}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
