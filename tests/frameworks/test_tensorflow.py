@@ -98,3 +98,27 @@ def test_mistakes_are_told_and_shares_are_left_alone():
     # In a process of its own: TensorFlow and triton, which torch loads, bring LLVM each and do not bear each other.
     done = subprocess.run([sys.executable, "-c", MISTAKES], capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+def shard_as_tensors(config: dict[str, Any]) -> None:
+    rows = train.get_dataset_shard().to_tf(batch_size=4)
+    batches = [list(rows), list(rows)]
+    words = [value for batch in batches[0] for value in batch["word"].numpy().tolist()]
+    numbers = sorted(int(value) for batch in batches[1] for value in batch["x"].numpy())
+    train.report({"words": sorted(word.decode() for word in words), "numbers": numbers, "kind": str(rows.element_spec)})
+
+
+def test_a_shard_is_a_data_set_of_tensors():
+    import numpy as np
+
+    words = np.array(["a", "b", "c", "d", "e", "f"], dtype=object)
+    result = TensorflowTrainer(
+        shard_as_tensors,
+        train_loop_config={},
+        datasets={"train": {"x": np.arange(6, dtype="int32"), "word": words}},
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(verbose=0),
+    ).fit()
+    assert result.metrics["words"] == list("abcdef")
+    assert result.metrics["numbers"] == [0, 1, 2, 3, 4, 5]
+    assert "int32" in result.metrics["kind"] and "string" in result.metrics["kind"]

@@ -11,6 +11,7 @@ from typing import Any
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.checkpoints import Checkpoints
+from shoal._core.data_wait import DataWaitWatch, share
 from shoal._core.ending import GRACE_AFTER_DEATH, GRACE_AFTER_STOP, KILL_LIMIT, Ending, grace_after
 from shoal._core.failure import Failure
 from shoal._core.group import Group, Phase, Worker
@@ -99,6 +100,7 @@ class Attempt:
         self._ending = Ending(outbox)
         self._trained_before = trained_before
         self._preemption = Preemption(spec.failure.preemption_grace, outbox)
+        self._data_wait = DataWaitWatch()
         self._hang = Hang(spec.failure.progress_timeout, outbox)
         self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
             WorkerHello: self._hello,
@@ -175,8 +177,12 @@ class Attempt:
         if message.n <= self.group.assembly.delivered(worker.rank):
             return
         worker.pace(message.at, self._out.now)
+        if hint := self._data_wait.told(worker.rank, message.data):
+            self._out.say(hint, "warning")
         if worker.rank == 0:
             self.row = self._row_of(message)
+            if message.data is not None:
+                self.row["data_wait_share"] = share(message.data)
             self._out.emit(do.WriteRow(row=self.row, saved=message.files is not None))
         self._checkpoints.reported(self.group, worker, message)
 

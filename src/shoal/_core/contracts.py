@@ -161,7 +161,11 @@ class Callback(ABC):
         """The state of the run, or the phase of one of its workers (by rank), changed."""
 
     def on_report(self, metrics: Mapping[str, Any]) -> None:
-        """Rank 0 reported: its metrics with ``training_iteration``, ``timestamp``, ``time_total_s`` and ``attempt``."""
+        """Rank 0 reported: its metrics with ``training_iteration``, ``timestamp``, ``time_total_s`` and ``attempt``.
+
+        Where batches were measured, also ``data_wait_share``: for how much of the time since the last report, from 0 to
+        1, training has waited for them.
+        """
 
     def on_checkpoint(self, report: int, path: str, metrics: Mapping[str, Any]) -> None:
         """A checkpoint became visible at ``path``."""

@@ -99,7 +99,8 @@ class Offer(Message, frozen=True, kw_only=True):
 class Report(Message, frozen=True, kw_only=True):
     """The ``n``-th report of this rank. ``files`` is ``None`` without a checkpoint.
 
-    ``replicated`` says whether each rank has the whole checkpoint; ``validation`` how it is to be scored, if it is.
+    ``replicated`` says whether each rank has the whole checkpoint; ``validation`` how it is to be scored, if it is;
+    ``data`` for how many seconds since the last report the function waited for batches, and used them.
     """
 
     n: int
@@ -109,6 +110,7 @@ class Report(Message, frozen=True, kw_only=True):
     name: str | None = None
     replicated: bool | None = None
     validation: dict[str, Any] | None = None
+    data: tuple[float, float] | None = None
 
 
 class Consult(Message, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 from shoal._core.retention import lookup, score
 from shoal._core.trials import Trial
 
-ADDED = frozenset({"training_iteration", "timestamp", "time_total_s", "attempt"})
+ADDED = frozenset({"training_iteration", "timestamp", "time_total_s", "attempt", "data_wait_share"})
 
 
 class MetricWatch:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-HIDDEN = frozenset({"training_iteration", "timestamp", "time_total_s", "attempt"})
+HIDDEN = frozenset({"training_iteration", "timestamp", "time_total_s", "attempt", "data_wait_share"})
 REFRESH = 0.1  # seconds between two pictures
 LINE_INTERVAL = 1.0  # seconds between two plain lines
 BARS = "▁▂▃▄▅▆▇█"
@@ -99,7 +99,8 @@ class LineDisplay(Display):
         self._shown_at = time.monotonic()
         told = "  ".join(f"{key} {brief(value)}" for key, value in shown(metrics).items())
         workers = f"{self._workers} worker" + ("s" if self._workers != 1 else "")
-        self._line(f"report {metrics['training_iteration']}  {told}  ({workers}, {elapsed(metrics['time_total_s'])})")
+        facts = ", ".join(fact for fact in (workers, elapsed(metrics["time_total_s"]), data_wait(metrics)) if fact)
+        self._line(f"report {metrics['training_iteration']}  {told}  ({facts})")
 
     def _line(self, text: str) -> None:
         write(sys.stderr, f"shoal: {text}\n")
@@ -182,6 +183,8 @@ class LiveDisplay(Display):
                 Text(brief(value), style="bold"),
                 Text(sparkline(self._curves.get(key, ())), "cyan"),
             )
+        if waiting := data_wait(self._metrics):
+            table.add_row(Text("data", style="dim"), Text(waiting))
         attempt = f" · attempt {self._attempt}" if self._attempt > 1 else ""
         title = Text(f" {self._name} · {self._state}{attempt} · {elapsed(time.monotonic() - self._started)} ")
         color = {"FAILED": "red", "FINISHED": "green", "RUNNING": "cyan"}.get(self._state.partition(":")[0], "yellow")
@@ -231,6 +234,12 @@ def write(stream: TextIO, text: str) -> None:
         stream.flush()
     except (OSError, ValueError):
         pass
+
+
+def data_wait(metrics: Mapping[str, Any]) -> str:
+    """Return how much of its time training has waited for data, in words; empty where that was not measured."""
+    waited = metrics.get("data_wait_share")
+    return f"{waited:.0%} of the time waiting for data" if waited is not None else ""
 
 
 def shown(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from shoal._core.messages import (
     ToWorker,
 )
 from shoal._worker import files
+from shoal._worker.data_wait import DataWait
 from shoal._worker.decisions import Decisions
 from shoal._worker.plain import plain
 from shoal._worker.preemption import PreemptionCalls
@@ -117,6 +118,7 @@ class Session:
         self._handed_on: list[ToWorker] = []
         self.reports = 0
         self.shards: dict[str, Any] = {}
+        self.data_wait = DataWait()
         self.last_metrics: dict[str, Any] = {}
         self._speaker: Speaker | None = None
         self._pid = os.getpid()
@@ -220,7 +222,7 @@ class Session:
         with self._lock:
             self._uploader.raise_earlier()
             n = self.reports + 1
-            report = Report(n=n, metrics=values, at=time.time())
+            report = Report(n=n, metrics=values, at=time.time(), data=self.data_wait.since_last())
             part = None
             if saved is not None:
                 part, report = self._part(saved, report)

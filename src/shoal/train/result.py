@@ -30,7 +30,8 @@ class Result:
     ----------
     metrics : dict
         The last report of rank 0, with ``training_iteration`` (the number of the report), ``timestamp`` (seconds since
-        the epoch), ``time_total_s`` and ``attempt``. Empty if nothing was reported.
+        the epoch), ``time_total_s``, ``attempt``, and where batches were measured ``data_wait_share`` (for how much of
+        the time since the report before, from 0 to 1, training has waited for them). Empty if nothing was reported.
     checkpoint : Checkpoint or None
         The newest committed checkpoint.
     best_checkpoints : list of (Checkpoint, dict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal._worker import session as sessions
+from shoal._worker.data_wait import DataWait
 from shoal.train.data.config import DataConfig
 from shoal.train.data.shard import DataShard
 from shoal.train.data.sources import Rows, Stream, as_source
@@ -21,9 +22,9 @@ class Datasets:
     sources: dict[str, Rows | Stream] = field(default_factory=dict)
     config: DataConfig = field(default_factory=DataConfig)
 
-    def shard(self, name: str, rank: int, world_size: int) -> DataShard:
+    def shard(self, name: str, rank: int, world_size: int, wait: DataWait | None = None) -> DataShard:
         """Return a rank's share of one of them."""
-        return DataShard(self.sources[name], rank=rank, world_size=world_size, config=self.config, name=name)
+        return DataShard(self.sources[name], rank=rank, world_size=world_size, config=self.config, name=name, wait=wait)
 
 
 def as_datasets(given: Mapping[str, Any] | None, config: DataConfig | None, least: int) -> Datasets:
@@ -89,6 +90,7 @@ def get_dataset_shard(dataset_name: str | None = None) -> DataShard:
         there = ", ".join(map(repr, datasets.sources)) or "none: give the trainer datasets={...}"
         raise KeyError(f"there is no data set {name!r}; there are {there}")
     if name not in session.shards:
-        session.shards[name] = datasets.shard(name, session.ranks.world_rank, session.ranks.world_size)
+        ranks = session.ranks
+        session.shards[name] = datasets.shard(name, ranks.world_rank, ranks.world_size, session.data_wait)
     shard: DataShard = session.shards[name]
     return shard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -99,6 +99,24 @@ def of_epoch(count: int, seed: int, epoch: int, blocks: Sequence[int] = ()) -> O
     """Return the shuffled order of an epoch; blocks by blocks where there are any."""
     drawn = _mixed((seed << 20) ^ epoch)
     return BlockPermutation(blocks, drawn) if len(blocks) else Permutation(count, drawn)
+
+
+def rounds(position: int, count: int, batch_size: int, rank: int, world_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield a rank's part of each round of an epoch: its first position, the one behind its last, and the round's end.
+
+    A round is one batch for every rank, and the ranks take neighbouring positions. The last one is shared out evenly.
+
+    Examples
+    --------
+    >>> list(rounds(0, 10, batch_size=2, rank=0, world_size=2)), list(rounds(4, 10, batch_size=2, rank=1, world_size=2))
+    ([(0, 2, 4), (4, 6, 8), (8, 9, 10)], [(6, 8, 8), (9, 10, 10)])
+    """
+    while position < count:
+        left = min(count - position, batch_size * world_size)
+        share, more = divmod(left, world_size)
+        first = position + rank * share + min(rank, more)
+        position += left
+        yield first, first + share + (rank < more), position
 
 
 def _hash(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal._worker.data_wait import DataWait
 from shoal.train.data.batches import check_format, converted, length, put_together
 from shoal.train.data.config import DataConfig
-from shoal.train.data.order import InOrder, Order, Places, of_epoch
+from shoal.train.data.order import InOrder, Order, of_epoch, rounds
 from shoal.train.data.prefetch import prefetched
 from shoal.train.data.sources import Rows, Stream
 
@@ -48,7 +48,16 @@ class DataShard:
     [[0, 1], [4, 5], [8]]
     """
 
-    def __init__(self, source: Rows | Stream, *, rank: int, world_size: int, config: DataConfig, name: str):
+    def __init__(
+        self,
+        source: Rows | Stream,
+        *,
+        rank: int,
+        world_size: int,
+        config: DataConfig,
+        name: str,
+        wait: DataWait | None = None,
+    ):
         if not config.splits(name):
             rank, world_size = 0, 1
         self._source, self._rank, self._size = source, rank, world_size
@@ -63,7 +72,7 @@ class DataShard:
                 f"give it whole to each with DataConfig(datasets_to_split=[...])"
             )
         self._standing = _Standing()
-        self._waited = self._used = 0.0
+        self._wait = wait or DataWait()
 
     def __repr__(self) -> str:
         return f"<shard of {self._name!r}, rank {self._rank} of {self._size}>"
@@ -107,8 +116,8 @@ class DataShard:
         self._standing = _Standing(epoch=state["epoch"], position=state["position"])
 
     def wait_share(self) -> float:
-        """Return the share of the time between batches, from 0 to 1, in which training has waited for data."""
-        return self._waited / (self._waited + self._used) if self._waited else 0.0
+        """Return the share of the time between batches, from 0 to 1, in which this worker has waited for data."""
+        return self._wait.share()
 
     # ---- batches ----------------------------------------------------------------------------------------------------
 
@@ -142,14 +151,9 @@ class DataShard:
         standing.begun = True
         parts = self._parts(standing.epoch, standing.position, batch_size, drop_last)
         made = ((converted(batch, batch_format), after) for batch, after in parts)
-        asked = time.perf_counter()
-        for batch, after in prefetched(made, prefetch_batches):
-            given = time.perf_counter()
-            self._waited += given - asked
+        for batch, after in self._wait.timed(prefetched(made, prefetch_batches)):
             standing.position = after
             yield batch
-            asked = time.perf_counter()
-            self._used += asked - given
         self._standing = _Standing(epoch=standing.epoch + 1)
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
@@ -194,6 +198,26 @@ class DataShard:
 
         return loader(lambda: self.iter_torch_batches(batch_size=batch_size, **settings))
 
+    def to_tf(self, *, batch_size: int = 256, prefetch_batches: int = 1, drop_last: bool = False) -> Any:
+        """Return a ``tf.data.Dataset`` of dicts of tensors: each iteration is an epoch of :meth:`iter_batches`.
+
+        A data set for ``keras.Model.fit`` wants pairs: ``shard.to_tf().map(lambda row: (row["x"], row["y"]))``.
+
+        Raises
+        ------
+        TypeError
+            If a column holds objects, of which no tensor is made.
+        """
+        from shoal.train.data.tf_batches import dataset
+
+        first = next(self._parts(self._standing.epoch, 0, batch_size, False), None)
+        if first is None:
+            raise ValueError(f"the data set {self._name!r} has no batch for rank {self._rank}")
+        return dataset(
+            lambda: self.iter_batches(batch_size=batch_size, prefetch_batches=prefetch_batches, drop_last=drop_last),
+            like=converted(first[0], "numpy"),
+        )
+
     def materialize(self, batch_format: str = "numpy") -> Any:
         """Return this worker's rows of an epoch at once."""
         if self._rows is not None:
@@ -212,20 +236,13 @@ class DataShard:
         order: Order = InOrder()
         if self._shuffled:
             order = of_epoch(self._rows.count, self._config.seed, epoch, self._rows.blocks)
-        for mine, after in self._rounds(position, self._rows.count, batch_size, drop_last):
-            yield self._rows.take(order.rows(mine)), after
-
-    def _rounds(self, position: int, count: int, batch_size: int, drop_last: bool) -> Iterator[tuple[Places, int]]:
-        while position < count:
-            left = min(count - position, batch_size * self._size)
+        for first, end, after in rounds(position, self._rows.count, batch_size, self._rank, self._size):
+            left = after - position
             if left < batch_size * self._size and (drop_last or self._too_few(left)):
                 return
-            share, more = divmod(left, self._size)
-            first = position + self._rank * share + min(self._rank, more)
-            position += left
-            mine = np.arange(first, first + share + (self._rank < more))
-            if len(mine):
-                yield mine, position
+            position = after
+            if first < end:
+                yield self._rows.take(order.rows(np.arange(first, end))), after
 
     def _parts_of_stream(
         self, epoch: int, position: int, batch_size: int, drop_last: bool

@@ -34,6 +34,8 @@ def prepare_data_loader(
     add_dist_sampler: bool = True,
     move_to_device: bool = True,
     auto_transfer: bool = True,
+    *,
+    resumable: bool | None = None,
 ) -> DataLoader[Any]:
     """Return a data loader that gives each worker its share of the data, on its device.
 
@@ -55,6 +57,18 @@ def prepare_data_loader(
         Whether batches are moved to the worker's device.
     auto_transfer : bool
         Whether the next batch is copied to a GPU while the current one is used. Needs ``pin_memory=True`` to help.
+    resumable : bool, optional
+        Whether the loader has ``state_dict()`` and ``load_state_dict()``: with its state in the checkpoint, a run goes
+        on in the middle of an epoch, with the same or another number of workers, and sees each sample of the epoch
+        exactly once. Nothing is filled up then; the last batches may be smaller. By default where the loader has a
+        state of its own, as a ``StatefulDataLoader`` of torchdata has.
+
+    Raises
+    ------
+    TypeError
+        If it is no ``DataLoader``.
+    ValueError
+        If a stream, or a loader that makes no batches, is to be resumable.
 
     Examples
     --------
@@ -70,6 +84,10 @@ def prepare_data_loader(
         raise TypeError(f"data_loader={data_loader!r} is a {type(data_loader).__name__}, not a torch DataLoader")
     ranks = session.ranks if add_dist_sampler else None
     device = get_device() if move_to_device else None
+    if resumable or (resumable is None and hasattr(data_loader, "load_state_dict")):
+        from shoal.train.torch.resumable import ResumableDataLoader
+
+        return ResumableDataLoader(data_loader, ranks or _ALONE, device, auto_transfer)
     return PreparedDataLoader(data_loader, ranks, device, auto_transfer)
 
 
@@ -84,12 +102,16 @@ class PreparedDataLoader(DataLoader[Any]):
 
     def __init__(self, loader: DataLoader[Any], ranks: Ranks | None, device: torch.device | None, overlap: bool):
         kept = {name: getattr(loader, name) for name in KEPT if hasattr(loader, name)}
-        shared = ranks is not None and ranks.world_size > 1
-        super().__init__(**kept, **(_shared(loader, ranks) if shared and ranks else _unshared(loader)))
+        super().__init__(**kept, **self._sharing(loader, ranks))
         self.epoch = 0
         self._set_by_us: int | None = None
         self._device = device
         self._overlap = overlap
+        self._wait = sessions.current("train.torch.prepare_data_loader()").data_wait
+
+    def _sharing(self, loader: DataLoader[Any], ranks: Ranks | None) -> dict[str, Any]:
+        """Return the settings of a loader that say which samples there are."""
+        return _unshared(loader) if ranks is None or ranks.world_size == 1 else _shared(loader, ranks)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next epoch; it goes on from there by itself."""
@@ -98,12 +120,13 @@ class PreparedDataLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         self._choose_order()
-        batches = super().__iter__()
-        if self._device is None:
-            return batches
-        if self._device.type == "cuda" and self._overlap:
-            return _transferred_ahead(batches, self._device)
-        return (to_device(batch, self._device) for batch in batches)
+        batches: Iterator[Any] = super().__iter__()
+        if self._device is not None and self._device.type == "cuda" and self._overlap:
+            batches = _transferred_ahead(batches, self._device)
+        elif self._device is not None:
+            device = self._device
+            batches = (to_device(batch, device) for batch in batches)
+        return self._wait.timed(batches)
 
     def _choose_order(self) -> None:
         sources: tuple[Any, ...] = (self.sampler, self.batch_sampler, self.dataset)
@@ -131,7 +154,7 @@ def _shared(loader: DataLoader[Any], ranks: Ranks) -> dict[str, Any]:
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         return {"dataset": RankStream(dataset, ranks), "batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
+    if groups_by_itself(loader.batch_sampler):
         batches: Any = loader.batch_sampler
         return {
             "dataset": dataset,
@@ -158,9 +181,15 @@ def _shared_sampler(loader: DataLoader[Any], ranks: Ranks) -> Any:
 def _batching(loader: DataLoader[Any], sampler: Any) -> dict[str, Any]:
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
+    if groups_by_itself(loader.batch_sampler):
         return {"batch_sampler": loader.batch_sampler}
     return {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": sampler}
+
+
+def groups_by_itself(batch_sampler: Any) -> bool:
+    """Whether a batch sampler is the user's own, and not what a loader makes of its batch size."""
+    of_a_loader = type(batch_sampler) is BatchSampler or type(batch_sampler).__module__.startswith("torchdata.")
+    return batch_sampler is not None and not of_a_loader
 
 
 def is_distributed(sampler: Any) -> bool:
@@ -221,3 +250,4 @@ def _record(batch: Any, stream: torch.cuda.Stream) -> None:
 
 
 _END = object()
+_ALONE = Ranks(world_rank=0, world_size=1, local_rank=0, local_world_size=1, node_rank=0)

@@ -47,11 +47,7 @@ class RankSampler(Sampler[T]):
             self.inner.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[T]:
-        with same_randomness(self.epoch):
-            generator = getattr(self.inner, "generator", None)
-            if isinstance(generator, torch.Generator):
-                generator.manual_seed(self.epoch)
-            items = list(self.inner)
+        items = drawn(self.inner, self.epoch)
         size = self._ranks.world_size
         missing = -len(items) % size
         while missing and items:
@@ -95,6 +91,15 @@ class RankStream(IterableDataset[T]):
         if name.startswith("__") or "inner" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.__dict__["inner"], name)
+
+
+def drawn(sampler: Iterable[T], epoch: int) -> list[T]:
+    """Return what a sampler gives in an epoch: the same on every rank, and whenever it is asked again."""
+    with same_randomness(epoch):
+        generator = getattr(sampler, "generator", None)
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(epoch)
+        return list(sampler)
 
 
 @contextmanager
