@@ -130,7 +130,9 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
     Minus infinity is a value like others, of which nothing lies between it and the next.
     """
-    place = round(share * (len(ordered) - 1), 9)  # a hair beside a whole number is that number
+    place = share * (len(ordered) - 1)
+    if math.isclose(place, round(place), abs_tol=1e-9):  # a hair beside a whole number is that number
+        place = round(place)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
     if ordered[low] == -math.inf:
