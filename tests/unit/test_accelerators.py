@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from shoal._core.commands import Placement
 from shoal._core.messages import Ranks
+from shoal._runtime import accelerators
+from shoal._runtime.accelerators import ACCELERATORS, CUDA, Accelerator, accelerator_here
 from shoal._runtime.environment import worker_environment
-from shoal.engines import accelerators
-from shoal.engines.accelerators import ACCELERATORS, CUDA, Accelerator, accelerator_here
 
 KINDS = {kind.name: kind for kind in ACCELERATORS}
 
@@ -30,7 +31,7 @@ def _no_card_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_count(kind: Accelerator, count: Callable[[Path], int]) -> Accelerator:
-    return Accelerator(kind.name, kind.resource, kind.variable, kind.backend, count)
+    return Accelerator(kind.name, kind.resource, kind.variable, kind.backend, kind.torch_device, count)
 
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -119,3 +120,56 @@ def test_cuda_by_its_driver_s_own_library(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_machine_with_none_has_none(tmp_path: Path):
     kind, devices = accelerator_here({}, tmp_path)
     assert (kind.name, devices) == ("CUDA", [])
+
+
+# ---- what torch makes of them ---------------------------------------------------------------------------------------
+
+
+class Module:
+    """Torch's module of a kind of device, as far as it is used."""
+
+    def __init__(self, there: bool = True):
+        self.there = there
+        self.current: object = None
+
+    def is_available(self) -> bool:
+        return self.there
+
+    def set_device(self, device: object) -> None:
+        self.current = device
+
+
+@pytest.mark.parametrize(
+    ("resources", "module", "devices", "backend"),
+    [
+        ({"GPU": 2.0}, "xpu", ["xpu:0", "xpu:1"], "cpu:gloo,xpu:xccl"),
+        ({"NPU": 1.0}, "npu", ["npu:0"], "cpu:gloo,npu:hccl"),
+        ({"GPU": 1.0}, "backends.mps", ["mps:0"], "gloo"),
+        ({"GPU": 1.0}, "cuda", ["cuda:0"], "cpu:gloo,cuda:nccl"),
+        ({"GPU": 1.0}, None, ["cpu"], "gloo"),
+        ({"TPU": 4.0}, None, ["cpu"], "gloo"),  # torch reaches TPUs through torch_xla alone
+        ({"CPU": 1.0}, "cuda", ["cpu"], "gloo"),
+    ],
+)
+def test_a_worker_s_devices_and_what_exchanges_their_tensors(
+    monkeypatch: pytest.MonkeyPatch, resources: dict[str, float], module: str | None, devices: list[str], backend: str
+):
+    import torch
+
+    from shoal.train.torch import device as where
+
+    if module == "npu":
+        torch.utils.rename_privateuse1_backend("npu")
+    for name in ("cuda", "xpu", "npu"):
+        monkeypatch.setattr(torch, name, Module(there=name == module), raising=False)
+    monkeypatch.setattr(torch.backends, "mps", Module(there=module == "backends.mps"))
+    setup = SimpleNamespace(resources=resources)
+    session = SimpleNamespace(task=setup, ranks=SimpleNamespace(local_rank=0))
+    monkeypatch.setattr(where.sessions, "current", lambda what: session)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = where.get_devices()
+    assert [str(device) for device in found] == devices
+    assert where.default_backend(found[0]) == backend
+    if module in ("cuda", "xpu", "npu") and found[0].type != "cpu":
+        where.use_device(found[0])
+        assert getattr(torch, module).current == found[0]

@@ -19,7 +19,7 @@ from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
 from shoal._core.events import Acquired, CapacityChanged, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
-from shoal.engines.accelerators import Accelerator, accelerator_here
+from shoal._runtime.accelerators import Accelerator, accelerator_here
 
 
 class LocalEngine(Engine):

@@ -12,6 +12,7 @@ from shoal._core.failure import FailurePolicy
 from shoal._core.names import directory_name
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.scaling import GroupRequest
+from shoal._core.tpu import CHIPS_OF_A_MACHINE, slice_of
 from shoal._core.trial_callback import TrialCallback
 from shoal._worker.remote import locate
 
@@ -43,6 +44,12 @@ class ScalingConfig:
         ``PACK``, ``SPREAD``, ``STRICT_PACK`` or ``STRICT_SPREAD``, for engines with several machines.
     accelerator_type : str, optional
         A kind of accelerator, for engines that know kinds.
+    use_tpu : bool
+        Whether each worker gets the TPU chips of its machine: 4, or what ``topology`` says, or
+        ``resources_per_worker["TPU"]``.
+    topology : str, optional
+        The shape of a TPU slice, such as ``"4x4"``, with its ``accelerator_type`` such as ``"TPU-V6E"``. There is one
+        worker on each of its machines, so ``num_workers`` is as many, or as many for each of several slices.
     label_selector : mapping of str to str, optional
         Labels that a worker's machine must have, for engines that know labels.
     elastic_resize_monitor_interval_s : float
@@ -66,6 +73,8 @@ class ScalingConfig:
     placement_strategy: str = "PACK"
     accelerator_type: str | None = None
     label_selector: Mapping[str, str] | None = None
+    use_tpu: bool = False
+    topology: str | None = None
     elastic_resize_monitor_interval_s: float = 60.0
     elastic_room_wait_s: float = 5.0
 
@@ -88,6 +97,26 @@ class ScalingConfig:
             raise ValueError(f"resources_per_worker['GPU']={gpus!r}: a worker has whole GPUs")
         if gpus and not self.use_gpu:
             raise ValueError(f"resources_per_worker asks for {gpus:g} GPUs, but use_gpu is False; set use_gpu=True")
+        self._check_tpus(low, high)
+
+    def _check_tpus(self, low: int, high: int) -> None:
+        if self.use_tpu and self.use_gpu:
+            raise ValueError("use_gpu and use_tpu are both True: a worker has GPUs or TPU chips")
+        if (self.resources_per_worker or {}).get("TPU") and not self.use_tpu:
+            raise ValueError("resources_per_worker asks for TPU chips, but use_tpu is False; set use_tpu=True")
+        if self.topology is None:
+            return
+        if not self.use_tpu or self.accelerator_type is None:
+            raise ValueError(
+                f"topology={self.topology!r} is of a TPU slice: give use_tpu=True and its accelerator_type, such as "
+                "'TPU-V6E'"
+            )
+        machines, chips = slice_of(self.topology, self.accelerator_type)
+        if low % machines or high % machines or low == 0:
+            raise ValueError(
+                f"num_workers={self.num_workers!r}: a slice {self.topology} of {self.accelerator_type} has {machines} "
+                f"machines with {chips} chips each; use {machines} workers for each slice"
+            )
 
     @property
     def worker_range(self) -> tuple[int, int]:
@@ -102,8 +131,19 @@ class ScalingConfig:
     def worker_resources(self) -> dict[str, float]:
         """What one worker takes, defaults included."""
         asked = {name: float(amount) for name, amount in (self.resources_per_worker or {}).items()}
-        defaults = {"CPU": 1.0, "GPU": 1.0} if self.use_gpu else {"CPU": 1.0}
+        defaults = {"CPU": 1.0}
+        if self.use_gpu:
+            defaults["GPU"] = 1.0
+        if self.use_tpu:
+            defaults["TPU"] = float(self._chips)
         return {**defaults, **asked}
+
+    @property
+    def _chips(self) -> int:
+        """How many TPU chips a worker has by default."""
+        if self.topology is None or self.accelerator_type is None:
+            return CHIPS_OF_A_MACHINE
+        return slice_of(self.topology, self.accelerator_type)[1]
 
     @property
     def total_resources(self) -> dict[str, float]:
@@ -117,7 +157,7 @@ class ScalingConfig:
             min_workers=max(1, low),
             max_workers=max(1, high),
             resources=self.worker_resources,
-            explicit=frozenset(self.resources_per_worker or {}) | ({"GPU"} if self.use_gpu else frozenset()),
+            explicit=frozenset(self.resources_per_worker or {}),
             strategy=self.placement_strategy,
         )
 

@@ -20,8 +20,8 @@ class TorchConfig(Framework):
     Parameters
     ----------
     backend : str, optional
-        ``"gloo"``, ``"nccl"``, ``"cpu:gloo,cuda:nccl"`` and so on. By default gloo on CPUs, and on GPUs NCCL for what
-        lies on a GPU and gloo for what does not.
+        ``"gloo"``, ``"nccl"``, ``"cpu:gloo,cuda:nccl"`` and so on. By default gloo for what lies on a CPU, and for what
+        lies on an accelerator its own: NCCL for CUDA and ROCm, XCCL for Intel's, HCCL for Huawei's.
     init_method : str
         ``"env"`` or ``"tcp"``. Both mean the same here: rank 0 makes the store on a port that the system gives it.
     timeout_s : float
@@ -59,12 +59,12 @@ class TorchConfig(Framework):
         import torch.distributed as dist
         from torch._C._distributed_c10d import TCPStore
 
-        from shoal.train.torch.device import get_device
+        from shoal.train.torch.device import default_backend, get_device, use_device
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         device = get_device()
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
+        if device.type != "cpu":
+            use_device(device)
         if worker.address == "127.0.0.1":
             _use_loopback()
         if dist.is_initialized():
@@ -82,7 +82,7 @@ class TorchConfig(Framework):
         if store is None:
             store = TCPStore(address, port, ranks.world_size, is_master=False, timeout=timeout)
         dist.init_process_group(
-            self.backend or ("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"),
+            self.backend or default_backend(device),
             store=store,
             rank=ranks.world_rank,
             world_size=ranks.world_size,

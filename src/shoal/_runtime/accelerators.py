@@ -26,6 +26,8 @@ class Accelerator:
         The environment variable by which a process sees only some of them; empty where there is none.
     backend : str
         What ``torch.distributed`` exchanges tensors on it with.
+    torch_device : str
+        Torch's name of the kind; empty where torch itself has none.
     count : callable
         Returns how many there are below a root directory, ``/`` on a real machine.
     """
@@ -34,6 +36,7 @@ class Accelerator:
     resource: str
     variable: str
     backend: str
+    torch_device: str
     count: Callable[[Path], int]
 
     def devices(self, environment: Mapping[str, str], root: Path = Path("/")) -> list[str]:
@@ -100,13 +103,13 @@ def _mps(root: Path) -> int:
 
 
 ACCELERATORS = (
-    Accelerator("CUDA", "GPU", "CUDA_VISIBLE_DEVICES", "nccl", _cuda),
-    Accelerator("ROCm", "GPU", "HIP_VISIBLE_DEVICES", "nccl", _rocm),  # RCCL, under NCCL's name
-    Accelerator("Intel XPU", "GPU", "ZE_AFFINITY_MASK", "xccl", _xpu),
-    Accelerator("Apple MPS", "GPU", "", "gloo", _mps),
-    Accelerator("TPU", "TPU", "TPU_VISIBLE_CHIPS", "xla", _tpu),
-    Accelerator("AWS Trainium", "neuron_cores", "NEURON_RT_VISIBLE_CORES", "xla", _trainium),
-    Accelerator("Huawei NPU", "NPU", "ASCEND_RT_VISIBLE_DEVICES", "hccl", _npu),
+    Accelerator("CUDA", "GPU", "CUDA_VISIBLE_DEVICES", "nccl", "cuda", _cuda),
+    Accelerator("ROCm", "GPU", "HIP_VISIBLE_DEVICES", "nccl", "cuda", _rocm),  # RCCL, under NCCL's name
+    Accelerator("Intel XPU", "GPU", "ZE_AFFINITY_MASK", "xccl", "xpu", _xpu),
+    Accelerator("Apple MPS", "GPU", "", "gloo", "mps", _mps),
+    Accelerator("TPU", "TPU", "TPU_VISIBLE_CHIPS", "xla", "", _tpu),
+    Accelerator("AWS Trainium", "neuron_cores", "NEURON_RT_VISIBLE_CORES", "xla", "", _trainium),
+    Accelerator("Huawei NPU", "NPU", "ASCEND_RT_VISIBLE_DEVICES", "hccl", "npu", _npu),
 )
 CUDA = ACCELERATORS[0]
 
