@@ -46,3 +46,24 @@ def broadcast_from_rank_zero(data: Any) -> Any:
     offer = cloudpickle.dumps(data) if session.ranks.world_rank == 0 else b""
     gathered = session.gather(session.next_collective(), offer)
     return data if session.ranks.world_rank == 0 else cloudpickle.loads(gathered[0])
+
+
+def all_gather(data: Any) -> list[Any]:
+    """Return on every rank what all of them gave, by rank: anything that can be pickled. Every rank has to call it.
+
+    Raises
+    ------
+    ShoalError
+        If a rank has finished and so will never come.
+    OutsideWorkerError
+        If this is not a worker.
+
+    Examples
+    --------
+    >>> from shoal import train
+    >>> def train_func():
+    ...     hosts = train.collective.all_gather(train.get_context().get_node_rank())
+    """
+    session = sessions.current("train.collective.all_gather()")
+    gathered = session.gather(session.next_collective(), cloudpickle.dumps(data))
+    return [cloudpickle.loads(given) for given in gathered]
