@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
@@ -38,7 +39,7 @@ def train_func(config: dict) -> None:
     if checkpoint := train.get_checkpoint():
         with checkpoint.as_directory() as directory:
             accelerator.load_state(str(directory))
-            begin = int((directory / "epoch").read_text()) + 1
+            begin = int(Path(directory, "epoch").read_text()) + 1
     for epoch in range(begin, config["epochs"]):
         loader.set_epoch(epoch)
         model.train()

@@ -56,7 +56,15 @@ def train_func(config: dict) -> None:
     model = train.torch.prepare_model(make_model())
     loader = train.torch.prepare_data_loader(DataLoader(train_data, batch_size=config["batch_size"], shuffle=True))
     optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
-    for epoch in range(config["epochs"]):
+    begin = 0
+    if checkpoint := train.get_checkpoint():  # after a failure
+        with checkpoint.as_directory() as directory:
+            state = torch.load(Path(directory, "state.pt"))
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        begin = state["epoch"]
+        loader.set_epoch(begin)
+    for epoch in range(begin, config["epochs"]):
         began, samples, total = time.perf_counter(), 0, 0.0
         for images, labels in loader:
             loss = nn.functional.cross_entropy(model(images), labels)
@@ -68,7 +76,8 @@ def train_func(config: dict) -> None:
         workers = train.get_context().get_world_size()
         speed = samples * workers / (time.perf_counter() - began)
         directory = Path(train.get_context().get_trial_dir())
-        torch.save(model.state_dict(), directory / "model.pt")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}
+        torch.save(state, directory / "state.pt")
         train.report(
             {
                 "epoch": epoch + 1,
@@ -99,14 +108,17 @@ def draw_learning_curve(result: Result) -> Path:
     return path
 
 
-def main() -> int:
-    trainer = TorchTrainer(
-        train_func,
-        train_loop_config={"lr": 2e-3, "batch_size": 32, "epochs": 15},
+def make_trainer(function=train_func, epochs: int = 15, **run) -> TorchTrainer:
+    return TorchTrainer(
+        function,
+        train_loop_config={"lr": 2e-3, "batch_size": 32, "epochs": epochs},
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(failure_config=FailureConfig(max_failures=1)),
+        run_config=RunConfig(failure_config=FailureConfig(max_failures=1), **run),
     )
-    result = trainer.fit()
+
+
+def main() -> int:
+    result = make_trainer().fit()
     if result.interrupted:
         print(f"interrupted; what there is lies in {result.path}")
         return 130

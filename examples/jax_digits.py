@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -55,7 +56,7 @@ def train_func(config: dict) -> None:
     begin, start = 0, first_weights()
     if checkpoint := train.get_checkpoint():
         with checkpoint.as_directory() as directory:
-            saved = np.load(directory / "weights.npz")
+            saved = np.load(Path(directory, "weights.npz"))
         start, begin = [saved[f"arr_{i}"] for i in range(4)], int(saved["epoch"]) + 1
     weights = jax.device_put(start, everywhere)
     for number in range(begin, config["epochs"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -38,7 +39,7 @@ def train_func(config: dict) -> None:
             model.compile(tf.keras.optimizers.Adam(3e-3), loss, metrics=["accuracy"])
         else:
             with checkpoint.as_directory() as directory:
-                model = tf.keras.models.load_model(directory / "model.keras")
+                model = tf.keras.models.load_model(Path(directory, "model.keras"))
             begin = int(model.optimizer.iterations.numpy()) // config["steps"]
     mine = tf.data.Dataset.from_tensor_slices((x_train[rank::size], y_train[rank::size]))
     test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(64)

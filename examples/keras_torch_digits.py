@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 from sklearn.datasets import load_digits
@@ -36,9 +37,9 @@ def train_func(config: dict) -> None:
     begin = 0
     if checkpoint := train.get_checkpoint():
         with checkpoint.as_directory() as directory:
-            network.load_weights(directory / "network.weights.h5")
-            optimizer.load_state_dict(torch.load(directory / "optimizer.pt"))
-            begin = int((directory / "epoch").read_text()) + 1
+            network.load_weights(Path(directory, "network.weights.h5"))
+            optimizer.load_state_dict(torch.load(Path(directory, "optimizer.pt")))
+            begin = int(Path(directory, "epoch").read_text()) + 1
     loader = train.torch.prepare_data_loader(DataLoader(train_data, batch_size=32, shuffle=True))
     loader.set_epoch(begin)
     images, labels = test_data.tensors

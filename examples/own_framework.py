@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -68,7 +69,7 @@ def train_func(config: dict) -> None:
     weights, begin = np.zeros((64, 10)), 0
     if checkpoint := train.get_checkpoint():
         with checkpoint.as_directory() as directory:
-            saved = np.load(directory / "weights.npz")
+            saved = np.load(Path(directory, "weights.npz"))
         weights, begin = saved["weights"], int(saved["epoch"]) + 1
     mine, targets = x_train[ring.rank :: ring.size], np.eye(10)[y_train[ring.rank :: ring.size]]
     for epoch in range(begin, config["epochs"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -19,7 +20,7 @@ def train_func(config: dict) -> None:
     model, begin = SGDClassifier(random_state=0, alpha=1e-3), 0
     if checkpoint := train.get_checkpoint():
         with checkpoint.as_directory() as directory:
-            model, begin = pickle.loads((directory / "model.pkl").read_bytes())
+            model, begin = pickle.loads(Path(directory, "model.pkl").read_bytes())
     shard.set_epoch(begin)
     for epoch in range(begin, config["epochs"]):
         for batch in shard.iter_batches(batch_size=64):
