@@ -30,6 +30,7 @@ CASES: dict[str, tuple[dict[str, int], str, float, float]] = {
     "lightning_digits": ({"epochs": 12}, "test_accuracy", 0.93, 0.02),
     "keras_digits": ({"epochs": 12}, "val_accuracy", 0.93, 0.03),
     "keras_torch_digits": ({"epochs": 12}, "test_accuracy", 0.93, 0.02),
+    "keras_jax_digits": ({"epochs": 12}, "test_accuracy", 0.93, 0.02),
     "xgboost_cancer": ({"rounds": 60}, "test-error", -0.06, 0.015),
     "lightgbm_cancer": ({"rounds": 40}, "test-binary_error", -0.08, 0.015),
     "jax_digits": ({"epochs": 15}, "test_accuracy", 0.93, 1e-6),
