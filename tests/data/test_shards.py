@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.train.data import DataConfig, DataShard, as_source
 from shoal.train.data.order import BlockPermutation, Permutation, of_epoch
+from shoal.train.data.prefetch import prefetched
 
 
 def shard(data: Any, rank: int = 0, size: int = 1, **config: Any) -> DataShard:
@@ -52,6 +55,15 @@ def test_orders_differ_by_seed_and_epoch_and_look_random():
         assert abs(np.corrcoef(positions, one)[0, 1]) < 0.06  # four standard deviations of an independent order
         assert (one == positions).sum() < 10
     assert all((drawn[a] == drawn[b]).sum() < 10 for a, b in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.parametrize("count", [3, 7, 100])
+def test_over_many_seeds_each_row_is_at_each_position_equally_often(count: int):
+    seeds = 3000
+    drawn = np.array([of_epoch(count, seed, 0).rows(np.arange(count)) for seed in range(seeds)])
+    for position in {0, 1, count - 1}:
+        found = np.bincount(drawn[:, position], minlength=count)
+        assert abs(found - seeds / count).max() < 5 * (seeds / count) ** 0.5
 
 
 def test_a_billion_rows_need_no_table():
@@ -306,3 +318,84 @@ def test_other_mistakes_are_told():
         next(shard({"name": np.array(["a", "b"])}).iter_torch_batches())
     with pytest.raises(ValueError, match="uneven='join': choose 'drop' or 'keep'"):
         DataConfig(uneven="join")
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_of_files_come_as_what_they_are_also_over_the_borders_of_row_groups(tmp_path: Path):
+    table = pa.table(
+        {
+            "x": np.arange(20),
+            "word": [f"w{number}" for number in range(20)],
+            "gaps": pa.array([None if number % 5 == 0 else float(number) for number in range(20)]),
+            "flag": [number % 2 == 0 for number in range(20)],
+            "pair": pa.array([[number, -number] for number in range(20)], pa.list_(pa.int64(), 2)),
+        }
+    )
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=7)
+    for shuffle in (False, True):
+        one = shard(str(tmp_path), shuffle=shuffle)
+        seen = []
+        for batch in one.iter_batches(batch_size=6):
+            for x, word, gap, flag, pair in zip(*batch.values(), strict=True):
+                assert (word, flag, pair.tolist()) == (f"w{x}", x % 2 == 0, [x, -x])
+                assert np.isnan(gap) if x % 5 == 0 else gap == x
+                seen.append(int(x))
+        assert sorted(seen) == list(range(20))
+        assert (seen == list(range(20))) != shuffle
+        arrow = list(shard(str(tmp_path)).iter_batches(batch_size=6, batch_format="pyarrow"))
+        assert pa.concat_tables(arrow).column("word").to_pylist() == [f"w{number}" for number in range(20)]
+
+
+def test_the_next_row_group_is_read_while_one_is_used_and_few_are_kept(tmp_path: Path):
+    pq.write_table(pa.table({"x": np.arange(60)}), tmp_path / "rows.parquet", row_group_size=10)
+    one = shard(str(tmp_path), shuffle=True, seed=4)
+    files = one._rows
+    order = of_epoch(60, 4, 0, files.blocks).blocks.tolist()
+    for number, _ in enumerate(one.iter_batches(batch_size=10, prefetch_batches=0)):
+        assert set(order[number : number + 2]) <= set(files._open)
+        assert len(files._open) <= 3
+
+
+def test_a_row_group_that_could_not_be_read_is_read_another_time(tmp_path: Path):
+    pq.write_table(pa.table({"x": np.arange(10)}), tmp_path / "rows.parquet", row_group_size=5)
+    one = shard(str(tmp_path))
+    (tmp_path / "rows.parquet").rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        rows(one)
+    (tmp_path / "away").rename(tmp_path / "rows.parquet")
+    one.set_epoch(0)
+    assert rows(one) == list(range(10))
+
+
+# ---- making ahead ---------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_item_does_not_keep_those_before_it_from_being_used():
+    release = threading.Event()
+
+    def items():
+        yield from range(5)
+        assert release.wait(30)
+        yield 5
+
+    made = prefetched(items(), 1)
+    assert [next(made) for _ in range(5)] == list(range(5))
+    release.set()
+    assert list(made) == [5]
+
+
+def test_slow_items_are_no_further_ahead_than_asked():
+    made: list[int] = []
+
+    def items():
+        for number in range(10):
+            time.sleep(0.01)
+            made.append(number)
+            yield number
+
+    used = prefetched(items(), 2)
+    for number in used:
+        time.sleep(0.05)
+        assert len(made) <= number + 4  # the one in use, two that wait, and one that waits for room

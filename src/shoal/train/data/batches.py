@@ -27,7 +27,7 @@ def converted(batch: Any, batch_format: str) -> Any:
         import pandas as pd
 
         return pd.DataFrame({name: list(v) if np.ndim(v) > 1 else v for name, v in batch.items()})
-    return {name: _numbers(batch.column(name)) for name in batch.column_names} if _is_arrow(batch) else batch
+    return {name: numbers(batch.column(name)) for name in batch.column_names} if _is_arrow(batch) else batch
 
 
 def put_together(rows: Sequence[Any]) -> Columns:
@@ -55,8 +55,8 @@ def stacked(values: Sequence[Any]) -> Any:
     return ragged
 
 
-def _numbers(column: Any) -> Any:
-    """Return a column as an array; lists of one length as an array with one more dimension."""
+def numbers(column: Any) -> Any:
+    """Return a column of pyarrow as an array; lists of one length as an array with one more dimension."""
     import pyarrow as pa
 
     column = column.combine_chunks()

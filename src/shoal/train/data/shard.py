@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from shoal._worker.data_wait import DataWait
 from shoal.train.data.batches import check_format, converted, length, put_together
 from shoal.train.data.config import DataConfig
-from shoal.train.data.order import InOrder, Order, of_epoch, rounds
+from shoal.train.data.order import BlockPermutation, drawn, of_epoch, rounds
 from shoal.train.data.prefetch import prefetched
 from shoal.train.data.sources import Rows, Stream
+from shoal.train.data.tables import BlockRows
 
 if TYPE_CHECKING:
     import torch
@@ -149,7 +148,7 @@ class DataShard:
             self._standing = _Standing(epoch=self._standing.epoch + 1)
         standing = self._standing
         standing.begun = True
-        parts = self._parts(standing.epoch, standing.position, batch_size, drop_last)
+        parts = self._parts(standing.epoch, standing.position, batch_size, drop_last, batch_format == "numpy")
         made = ((converted(batch, batch_format), after) for batch, after in parts)
         for batch, after in self._wait.timed(prefetched(made, prefetch_batches)):
             standing.position = after
@@ -210,7 +209,7 @@ class DataShard:
         """
         from shoal.train.data.tf_batches import dataset
 
-        first = next(self._parts(self._standing.epoch, 0, batch_size, False), None)
+        first = next(self._parts(self._standing.epoch, 0, batch_size, False, True), None)
         if first is None:
             raise ValueError(f"the data set {self._name!r} has no batch for rank {self._rank}")
         return dataset(
@@ -228,21 +227,29 @@ class DataShard:
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
-    def _parts(self, epoch: int, position: int, batch_size: int, drop_last: bool) -> Iterator[tuple[Any, int]]:
+    def _parts(
+        self, epoch: int, position: int, batch_size: int, drop_last: bool, arrays: bool
+    ) -> Iterator[tuple[Any, int]]:
         """Yield this rank's part of each round, and how many rows all ranks have taken after it."""
         if self._rows is None:
-            yield from self._parts_of_stream(epoch, position, batch_size, drop_last)
-            return
-        order: Order = InOrder()
-        if self._shuffled:
-            order = of_epoch(self._rows.count, self._config.seed, epoch, self._rows.blocks)
-        for first, end, after in rounds(position, self._rows.count, batch_size, self._rank, self._size):
+            return self._parts_of_stream(epoch, position, batch_size, drop_last)
+        rows, spans = self._rows, self._spans(self._rows.count, position, batch_size, drop_last)
+        order = of_epoch(rows.count, self._config.seed, epoch, rows.blocks) if self._shuffled else None
+        if isinstance(rows, BlockRows):
+            rows.plan(order.blocks if isinstance(order, BlockPermutation) else None)
+        if order is None:
+            return ((rows.take(slice(first, end), arrays), after) for first, end, after in spans)
+        return ((rows.take(places, arrays), after) for places, after in drawn(order, spans))
+
+    def _spans(self, count: int, position: int, batch_size: int, drop_last: bool) -> Iterator[tuple[int, int, int]]:
+        """Yield the positions that this rank reads in each round: the first, the end, and the end of all ranks'."""
+        for first, end, after in rounds(position, count, batch_size, self._rank, self._size):
             left = after - position
             if left < batch_size * self._size and (drop_last or self._too_few(left)):
                 return
             position = after
             if first < end:
-                yield self._rows.take(order.rows(np.arange(first, end))), after
+                yield first, end, after
 
     def _parts_of_stream(
         self, epoch: int, position: int, batch_size: int, drop_last: bool

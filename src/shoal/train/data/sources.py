@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,12 +12,12 @@ import numpy as np
 
 from shoal.train.data.batches import put_together, stacked
 from shoal.train.data.order import Places
+from shoal.train.data.tables import ArrowRows, BlockRows
 
 KINDS = (
     "a HuggingFace dataset, a torch dataset, a pyarrow table or dataset, Parquet paths, a pandas or polars frame, "
     "NumPy arrays (one, or a mapping of them), or a function that returns an iterable of rows"
 )
-OPEN_BLOCKS = 2  # of a file; a shuffled order goes from one block to the next
 
 
 class Rows(Protocol):
@@ -31,8 +30,8 @@ class Rows(Protocol):
         """How many rows its blocks have, if it is read block by block."""
         ...
 
-    def take(self, rows: Places) -> Any:
-        """Return these rows, in this order, as a mapping of columns or a pyarrow table."""
+    def take(self, rows: Places | slice, arrays: bool = False) -> Any:
+        """Return these rows, in this order, as columns or, unless arrays are asked for, a pyarrow table."""
 
 
 class Stream(Protocol):
@@ -54,77 +53,9 @@ class ColumnRows:
             raise ValueError(f"{name} has columns of different lengths: {sizes}")
         self.count = next(iter(sizes.values()))
 
-    def take(self, rows: Places) -> dict[str, Any]:
+    def take(self, rows: Places | slice, arrays: bool = True) -> dict[str, Any]:
         """Return these rows, in this order."""
-        if _neighbours(rows):
-            return {key: value[rows[0] : rows[-1] + 1] for key, value in self.columns.items()}
         return {key: value[rows] for key, value in self.columns.items()}
-
-
-class ArrowRows:
-    """A pyarrow table."""
-
-    blocks: Sequence[int] = ()
-
-    def __init__(self, table: Any):
-        self.table = table.combine_chunks()
-        self.count = table.num_rows
-
-    def take(self, rows: Places) -> Any:
-        """Return these rows, in this order."""
-        if _neighbours(rows):
-            return self.table.slice(int(rows[0]), len(rows))
-        return self.table.take(rows)
-
-
-class BlockRows:
-    """Files, read a row group (Parquet) or a file (others) at a time, of which the last ones are kept in memory."""
-
-    def __init__(self, fragments: Sequence[Any]):
-        self._groups = [group for fragment in fragments for group in _groups_of(fragment)]
-        self.blocks = [_count_of(group) for group in self._groups]
-        self.count = sum(self.blocks)
-        self._ends = np.cumsum(self.blocks)
-        self._open: OrderedDict[int, ArrowRows] = OrderedDict()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": OrderedDict()}
-
-    def take(self, rows: Places) -> Any:
-        """Return these rows, in this order."""
-        import pyarrow as pa
-
-        which = np.searchsorted(self._ends, rows, side="right")
-        borders = np.flatnonzero(np.diff(which)) + 1
-        parts = []
-        for part in np.split(np.arange(len(rows)), borders):
-            block = int(which[part[0]])
-            first = int(self._ends[block]) - self.blocks[block]
-            parts.append(ArrowRows.take(self._block(block), rows[part] - first))
-        return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
-
-    def _block(self, number: int) -> ArrowRows:
-        if number not in self._open:
-            while len(self._open) >= OPEN_BLOCKS:
-                self._open.popitem(last=False)
-            self._open[number] = ArrowRows(self._groups[number].to_table())
-        self._open.move_to_end(number)
-        return self._open[number]
-
-
-def _neighbours(rows: Places) -> bool:
-    """Whether rows follow each other, so that no copy of them needs to be made."""
-    return len(rows) > 0 and bool((np.diff(rows) == 1).all())
-
-
-def _groups_of(fragment: Any) -> list[Any]:
-    return list(fragment.split_by_row_group()) if hasattr(fragment, "split_by_row_group") else [fragment]
-
-
-def _count_of(group: Any) -> int:
-    if hasattr(group, "row_groups"):
-        return sum(row_group.num_rows for row_group in group.row_groups)
-    return int(group.count_rows())
 
 
 class ItemRows:
@@ -136,13 +67,13 @@ class ItemRows:
         self._items, self._whole = items, whole
         self.count = len(items)
 
-    def take(self, rows: Places) -> dict[str, Any]:
+    def take(self, rows: Places | slice, arrays: bool = True) -> dict[str, Any]:
         """Return these rows, in this order."""
+        which = list(range(rows.start, rows.stop)) if isinstance(rows, slice) else rows.tolist()
         if self._whole:
-            found = self._items[rows.tolist()]
-            return {name: stacked(values) for name, values in found.items()}
+            return {name: stacked(values) for name, values in self._items[which].items()}
         many = getattr(self._items, "__getitems__", None)
-        return put_together(many(rows.tolist()) if many else [self._items[row] for row in rows.tolist()])
+        return put_together(many(which) if many else [self._items[row] for row in which])
 
 
 class IterableStream:
