@@ -28,20 +28,31 @@ def init(
     num_gpus: float | None = None,
     resources: Mapping[str, float] | None = None,
     local_mode: bool = False,
+    heartbeat_s: float | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    autoscaling: bool | None = None,
 ) -> None:
     """Choose where workers run. Optional: without it they run on this machine.
 
     Parameters
     ----------
     address : str, optional
-        The name of an engine: ``"local"``, ``"inline"`` or ``"launched"``. By default ``launched`` under a launcher
-        such as torchrun, else ``local``.
+        A Ray cluster: ``"auto"`` for the one that this machine is part of, ``"head:6379"``, or ``"ray://head:10001"``
+        from outside. Or the name of an engine: ``"local"``, ``"slurm"`` (in an allocation), ``"launched"``,
+        ``"inline"``. By default ``launched`` under a launcher, ``slurm`` in a SLURM job, else ``local``.
     num_cpus, num_gpus : float, optional
         How much of this machine the local engine may give out. By default all that this process may use.
     resources : mapping of str to float, optional
         Custom resources of this machine, such as ``{"license": 2}``, for ``ScalingConfig(resources_per_worker=...)``.
     local_mode : bool
         Run every training function in the calling process, for a debugger.
+    heartbeat_s : float, optional
+        On clusters: after how many seconds of silence a machine counts as lost; 5 by default. Workers on a machine
+        that has not heard of the driver for so long end by themselves.
+    runtime_env : mapping, optional
+        On Ray: what the machines need of this one, such as ``{"working_dir": "."}``.
+    autoscaling : bool, optional
+        On Ray: whether machines come when they are asked for. By default what the cluster says of itself.
 
     Examples
     --------
@@ -51,7 +62,16 @@ def init(
     """
     from shoal._runtime import context
 
-    context.init(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, local_mode=local_mode)
+    context.init(
+        address,
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        resources=resources,
+        local_mode=local_mode,
+        heartbeat_s=heartbeat_s,
+        runtime_env=runtime_env,
+        autoscaling=autoscaling,
+    )
 
 
 def shutdown() -> None:

@@ -9,6 +9,8 @@ PLUGINS: dict[str, dict[str, str]] = {
     "engine": {
         "local": "shoal.engines.local:LocalEngine",
         "inline": "shoal.engines.inline:InlineEngine",
+        "ray": "shoal.engines.ray:RayEngine",
+        "slurm": "shoal.engines.slurm:SlurmEngine",
         "launched": "shoal.engines.launched:LaunchedEngine",
     },
     "framework": {

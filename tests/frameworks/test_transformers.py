@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from shoal import train, tune
+from shoal._runtime.requirements import require
 from shoal.train import FailureConfig, RunConfig, ScalingConfig
 from shoal.train.huggingface import TransformersTrainer
-from shoal.train.requirements import require
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'shoal[transformers]'")
 

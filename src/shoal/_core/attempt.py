@@ -266,6 +266,11 @@ class Attempt:
         if self.state in {RunState.STARTING, RunState.RUNNING} and not worker.over:
             self._preemption.notice(self.group, worker)
 
+    def all_preempted(self, grace: float) -> None:
+        """All workers will be taken away in so many seconds: each of them may save what it has until then."""
+        if self.state in {RunState.STARTING, RunState.RUNNING}:
+            self._preemption.notice_for_all(self.group, grace)
+
     def _calls(self, worker: Worker, message: Calls) -> None:
         self._preemption.calls(self.group, worker.rank, message.count)
 

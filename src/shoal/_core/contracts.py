@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from shoal._core.events import Event
 from shoal._core.messages import Endpoint, Ranks
@@ -51,11 +51,18 @@ class Engine(ABC):
         Whether the calling process is itself the worker, so that nothing is started; see :class:`InProcessEngine`.
     listen_on : str or None
         The address on which the supervisor listens for other machines; ``None`` where a unix socket does.
+    preemption_signals : tuple of int
+        Signals that say that the run will be taken away, after which it stops and :meth:`leave` is called.
+    preemption_reason, preemption_grace_s
+        What such a signal means, and how many seconds are left then.
     """
 
     name: ClassVar[str]
     in_process: ClassVar[bool] = False
     listen_on: str | None = None
+    preemption_signals: tuple[int, ...] = ()
+    preemption_reason: str = ""
+    preemption_grace_s: float = 0.0
 
     @abstractmethod
     def total(self) -> Mapping[str, float]:
@@ -72,6 +79,13 @@ class Engine(ABC):
         Returns at once. ``Acquired`` is posted when the room is there and a host on each of its machines has been told
         of ``inbox.endpoint``; ``Infeasible`` when it never will be; ``HostLost`` when a machine goes away later.
         """
+
+    def lost(self, host: str) -> None:
+        """A host was silent for longer than its limit: its machine is not to be given out before it answers again."""
+
+    def leave(self) -> NoReturn:
+        """The run has stopped since its workers were to be taken away: have this process started again, and end it."""
+        raise SystemExit(1)
 
     @abstractmethod
     def shutdown(self) -> None:

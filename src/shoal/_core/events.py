@@ -85,6 +85,20 @@ class HostLost(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class EngineSays(Event, frozen=True, kw_only=True):
+    """What people should know of the engine: that a run waits for room, and for what."""
+
+    text: str
+    level: str = "info"
+
+
+class PreemptionNotice(Event, frozen=True, kw_only=True):
+    """All workers of the run will be taken away in ``grace`` seconds, and the run goes on in another process."""
+
+    reason: str
+    grace: float
+
+
 class CommitDone(Event, frozen=True, kw_only=True):
     """A checkpoint is visible under its final name."""
 

@@ -28,14 +28,25 @@ class Preemption:
     def notice(self, group: Group, worker: Worker) -> None:
         """A worker was told that it will be taken away."""
         if not self.ranks:
-            self._deadline_ms = round(1000 * (self._outbox.now + self._outbox.wall_offset + self._grace))
-            self._waiting = {w.rank for w in group.alive()}
-            for rank in sorted(self._waiting):
-                self._outbox.tell(group.attempt, rank, AskCalls())
-            self._outbox.timer(f"agree:{group.attempt}", AGREE_SECONDS)
-            self._outbox.timer(f"preempted:{group.attempt}", self._grace)
             self._outbox.say(f"rank {worker.rank} is being preempted; {self._grace:g} s are left", "warning")
+            self._begin(group)
         self.ranks.add(worker.rank)
+
+    def notice_for_all(self, group: Group, grace: float) -> None:
+        """All workers will be taken away in so many seconds."""
+        if not self.ranks:
+            self._grace = grace
+            self._begin(group)
+        self.ranks |= {worker.rank for worker in group.workers}
+
+    def _begin(self, group: Group) -> None:
+        """Ask every rank how often it has called."""
+        self._deadline_ms = round(1000 * (self._outbox.now + self._outbox.wall_offset + self._grace))
+        self._waiting = {w.rank for w in group.alive()}
+        for rank in sorted(self._waiting):
+            self._outbox.tell(group.attempt, rank, AskCalls())
+        self._outbox.timer(f"agree:{group.attempt}", AGREE_SECONDS)
+        self._outbox.timer(f"preempted:{group.attempt}", self._grace)
 
     def calls(self, group: Group, rank: int, count: int) -> None:
         """A rank says how often it has asked."""

@@ -22,6 +22,8 @@ from shoal._core.spec import RunSpec
 from shoal._core.states import RunState, Step, next_state
 from shoal._core.verdict import Verdict, judge
 
+LEAVE_AT = 0.8  # of the grace: who has not saved and returned by then stops at its next report
+
 
 class Run:
     """One ``fit()`` as a state machine.
@@ -34,6 +36,11 @@ class Run:
         What an earlier driver's journal says; empty for a new run.
     last_row : mapping, optional
         The last report that an earlier driver has kept.
+
+    Attributes
+    ----------
+    leaving : str
+        Why the run stops here and goes on in another process; empty if it does not.
     """
 
     def __init__(self, spec: RunSpec, history: History | None = None, last_row: Mapping[str, Any] | None = None):
@@ -44,6 +51,7 @@ class Run:
         self._earlier_row: dict[str, Any] = dict(last_row or {})
         self._slots: tuple[on.HostSlots, ...] = ()
         self._stop: on.StopAsked | None = None
+        self.leaving = ""
         self._broken_storage = ""
         self._out = Outbox(self.history)
         self._checkpoints = Checkpoints(spec.checkpoint, self._out)
@@ -62,6 +70,8 @@ class Run:
             on.Inspected: self._inspected,
             on.Validated: self._checkpoints.validated,
             on.StorageFailed: self._storage_failed,
+            on.EngineSays: self._engine_says,
+            on.PreemptionNotice: self._preempted,
             on.StopAsked: self._stop_asked,
             on.Decided: self._decided,
             on.TimerFired: self._timer,
@@ -169,6 +179,7 @@ class Run:
             stop=self._stop,
             resize=attempt.resize_reason,
             informed=attempt.informed,
+            leaving=self.leaving,
             broken_storage=self._broken_storage,
         )
         self._discard(group.attempt)
@@ -286,6 +297,22 @@ class Run:
         else:
             self._live.asked_to_stop(event)
 
+    def _engine_says(self, event: on.EngineSays) -> None:
+        self._out.say(event.text, event.level)
+
+    def _preempted(self, event: on.PreemptionNotice) -> None:
+        """The run is to go on in another process: what there is of it is saved, and it stops in good time."""
+        if self.leaving or self._stop:
+            return
+        self.leaving = event.reason
+        grace = max(event.grace, self.spec.failure.preemption_grace)
+        self._out.say(f"{event.reason}; {grace:g} s are left to save a checkpoint", "warning")
+        if self._live is None:
+            self._finish(Step.STOP, event.reason)
+            return
+        self._live.all_preempted(grace)
+        self._out.timer("leave", LEAVE_AT * grace)
+
     def _decided(self, event: on.Decided) -> None:
         if self._live:
             self._live.decided(event)
@@ -295,6 +322,8 @@ class Run:
         number, _, detail = rest.partition(":")
         if kind == "backoff" and self.state is RunState.RESTARTING:
             self._begin_again()
+        elif kind == "leave" and self._live is not None and not self._live.over:
+            self._stop_asked(on.StopAsked(reason=self.leaving))
         elif kind == "room" and self._live is None and not self._room.granted:
             self._out.emit(self._room.ask(self.spec.request.min_workers))
         elif self._live and number == str(self._live.group.attempt):

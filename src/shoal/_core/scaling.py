@@ -16,7 +16,7 @@ class GroupRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a run asks an engine for: between ``min_workers`` and ``max_workers`` times ``resources``.
 
     ``explicit`` has the names of the resources that a person wrote down; CPUs that nobody asked for may be
-    oversubscribed.
+    oversubscribed. ``labels`` are those that a machine must have.
     """
 
     min_workers: int
@@ -24,6 +24,7 @@ class GroupRequest(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, float]
     explicit: frozenset[str] = frozenset()
     strategy: str = "PACK"
+    labels: dict[str, str] = {}
 
     def __str__(self) -> str:
         count = str(self.max_workers)

@@ -42,6 +42,7 @@ def judge(
     stop: StopAsked | None,
     resize: str,
     informed: bool,
+    leaving: str = "",
     broken_storage: str,
 ) -> Verdict:
     """Decide what follows, after the attempts that the history has."""
@@ -54,6 +55,8 @@ def judge(
     if stop and (stop.kill or not causes) and not group.every(Phase.FINISHED):
         # Ranks that wait for one that has left at the stop see a broken collective, or are ended by shoal.
         return Verdict(step=Step.STOP, attempt_reason=stop.reason, run_reason=stop.reason)
+    if leaving and not (group.every(Phase.FINISHED) and not informed):
+        return _leaving(failures, causes, policy, history, leaving)
     if resize and not causes and not group.every(Phase.FINISHED):
         return Verdict(step=Step.RESIZE, attempt_reason=resize)
     if not stop and (informed or (failures and failures[0].preempted)):
@@ -64,6 +67,19 @@ def judge(
         reason = stop.reason if stop else "a worker stopped by itself"
         return Verdict(step=Step.STOP, attempt_reason=reason, run_reason=reason)
     return Verdict(step=Step.COMPLETE, attempt_reason="finished")
+
+
+def _leaving(
+    failures: list[Failure], causes: list[Failure], policy: FailurePolicy, history: History, reason: str
+) -> Verdict:
+    """The run goes on in another process. A failure of its own is counted all the same."""
+    own = [failure for failure in causes if not failure.preempted]
+    if own:
+        verdict = _after_failure(own, policy, history, None)
+        if verdict.step is not Step.RESTART:
+            return verdict
+        return Verdict(step=Step.STOP, attempt_reason=verdict.attempt_reason, run_reason=reason, failures=own)
+    return Verdict(step=Step.STOP, attempt_reason=reason, run_reason=reason, preempted=True)
 
 
 def _after_preemption(failures: list[Failure], policy: FailurePolicy, count: int) -> Verdict:

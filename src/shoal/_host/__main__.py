@@ -1,16 +1,21 @@
-"""A host: ``python -m shoal._host DIRECTORY PARENT_PID``. Its input has an engine's orders, a JSON line each."""
+"""A host: ``python -m shoal._host DIRECTORY PARENT_PID`` (``-`` makes a directory, 0 is no parent).
+
+Its input has an engine's orders, a JSON line each."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 
 def main() -> None:
     """Fork the fork server while there is one thread only, then be the network side."""
     directory, parent = Path(sys.argv[1]), int(sys.argv[2])
+    if sys.argv[1] == "-":
+        directory = Path(tempfile.mkdtemp(prefix="shoal-host-"))
     network, forks = socket.socketpair()
     # Both sides need these modules. They start no thread: that takes a zmq context, which only the network side makes.
     from shoal._host import forks as fork_server

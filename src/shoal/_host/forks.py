@@ -100,7 +100,10 @@ class ForkServer:
 
     def _become_child(self, output: int) -> None:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        wanted = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+        if "SLURM_JOB_ID" not in os.environ:  # there they mean the job, and what does not know them goes on
+            wanted += [signal.SIGUSR1, signal.SIGUSR2]
+        for number in wanted:
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         self._sock.close()
@@ -223,7 +226,7 @@ def run(sock: socket.socket) -> NoReturn:
     die_with_parent()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     try:
         ForkServer(sock).serve()

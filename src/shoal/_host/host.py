@@ -35,6 +35,7 @@ from shoal._core.messages import (
 from shoal._host import wire
 from shoal._host.native import StackReader
 from shoal._host.output import Output
+from shoal._host.place import import_path, machine, network_variables
 from shoal._worker.connection import connect, dealer
 from shoal._worker.process import Birth
 
@@ -55,9 +56,22 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Order of the engine: the supervisor of this run is done; end what is left of its workers."""
 
     run_id: str
+    host: str = ""
 
 
-Control = Serve | Drop
+class Names(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Which host this is, where several get the same orders: names by machine. It leaves orders for others alone."""
+
+    names: dict[str, str]
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Order of the engine: end."""
+
+    host: str
+
+
+Control = Serve | Drop | Names | End
 
 
 class Link:
@@ -98,7 +112,8 @@ class Host:
     def __init__(self, forks: socket.socket, directory: Path, parent: int):
         self._forks = forks
         self._directory = directory
-        self._hostname = socket.gethostname()
+        self._hostname = machine()
+        self._name = ""
         self._context = zmq.Context(1)
         self._poller = zmq.Poller()
         self._links: dict[str, Link] = {}
@@ -158,11 +173,18 @@ class Host:
         *lines, self._control_rest = (self._control_rest + data).split(b"\n")
         for line in lines:
             order = self._control_decoder.decode(line)
-            if isinstance(order, Serve):
+            if isinstance(order, Names):
+                self._name = order.names.get(machine(), "")
+                print(f"shoal host ready: {self._name}", flush=True)
+            elif self._name and order.host and order.host != self._name:
+                continue
+            elif isinstance(order, Serve):
                 link = self._links[order.run_id] = Link(self._context, order, self._hostname)
                 self._poller.register(link.socket, zmq.POLLIN)
-            else:
+            elif isinstance(order, Drop):
                 self._drop(order.run_id)
+            else:
+                return False
         return True
 
     def _take_orders(self, source: zmq.Socket[bytes]) -> None:
@@ -195,9 +217,9 @@ class Host:
                 rank=order.rank,
                 scratch=str(scratch),
             ),
-            environment=self._environment(order),
-            directory=order.directory,
-            import_path=order.import_path,
+            environment=self._environment(link, order),
+            directory=order.directory if os.path.isdir(order.directory) else os.getcwd(),
+            import_path=order.import_path if link.order.limit is None else import_path(order.import_path),
             arguments=order.arguments,
             preload=order.preload,
             fork=order.fork and sys.platform != "darwin",
@@ -207,11 +229,14 @@ class Host:
         self._outputs[key] = output
         self._served[order.run_id] = link.order.run_id
 
-    def _environment(self, order: StartWorker) -> dict[str, str]:
+    def _environment(self, link: Link, order: StartWorker) -> dict[str, str]:
         local_size = int(order.environment.get("LOCAL_WORLD_SIZE", "1"))
         fair_share = max(1, len(os.sched_getaffinity(0)) // local_size) if hasattr(os, "sched_getaffinity") else 1
         threads = str(order.threads or fair_share)
-        return {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", **order.environment}
+        environment = {"OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", **order.environment}
+        if link.order.limit is None:
+            return environment
+        return {**os.environ, **network_variables(link.order.endpoint.address, os.environ), **environment}
 
     def _drop(self, run_id: str) -> None:
         link = self._links.pop(run_id, None)
@@ -322,10 +347,16 @@ class Host:
                 link.say(Pulse())
 
 
+def ignore_signals(parent: int) -> None:
+    """Leave signals to the workers: a launcher may send them to every process. A host ends with its engine's pipe."""
+    ours = [signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, *([] if parent else [signal.SIGTERM])]
+    for number in ours:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def run(forks: socket.socket, directory: Path, parent: int) -> Any:
     """Be the network side of a host until there is nobody left to serve."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals(parent)
     host = Host(forks, directory, parent)
     try:
         host.serve()

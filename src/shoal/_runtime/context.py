@@ -6,14 +6,16 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from shoal import _plugins
 from shoal._core.contracts import Engine
+from shoal._core.launches import launch_of
 
 _lock = threading.Lock()
 _engine: Engine | None = None
 _inline: Engine | None = None
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+CLUSTER_SETTINGS = {"ray": {"address", "heartbeat_s", "runtime_env", "autoscaling"}, "slurm": {"heartbeat_s"}}
 
 
 def init(
@@ -23,10 +25,18 @@ def init(
     num_gpus: float | None,
     resources: Mapping[str, float] | None,
     local_mode: bool,
+    **cluster: Any,
 ) -> None:
-    """Choose the engine; see :func:`shoal.init`."""
+    """Choose the engine; see :func:`shoal.init`. ``cluster`` has the settings of engines of several machines."""
     global _engine
     name = "inline" if local_mode else address or default_engine(os.environ)
+    settings = {key: value for key, value in cluster.items() if value is not None}
+    if name == "auto" or ":" in name:  # of a Ray cluster
+        settings["address"], name = name, "ray"
+    if settings.keys() - CLUSTER_SETTINGS.get(name, set()):
+        wrong = sorted(settings.keys() - CLUSTER_SETTINGS.get(name, set()))[0]
+        known = " or ".join(repr(engine) for engine, known in CLUSTER_SETTINGS.items() if wrong in known)
+        raise ValueError(f"{wrong} is a setting of the engine {known}, not of {name!r}")
     if name == "local":
         amounts = {"CPU": num_cpus, "GPU": num_gpus, **dict(resources or {})}
         limits = {key: float(amount) for key, amount in amounts.items() if amount is not None}
@@ -37,7 +47,7 @@ def init(
     else:
         if num_cpus is not None or num_gpus is not None or resources:
             raise ValueError(f"num_cpus, num_gpus and resources are settings of the local engine, not of {name!r}")
-        engine = _plugins.load("engine", name)()
+        engine = _plugins.load("engine", name)(**settings)
     with _lock:
         if _engine is not None:
             _engine.shutdown()
@@ -45,8 +55,14 @@ def init(
 
 
 def default_engine(environment: Mapping[str, str]) -> str:
-    """Return the engine that fits the environment: ``launched`` where a launcher has set every rank variable."""
-    return "launched" if all(environment.get(name) for name in LAUNCHER_VARIABLES) else "local"
+    """Return the engine that fits: the one in ``$SHOAL_ENGINE``, ``launched`` for a rank of a launcher, ``slurm`` in an
+    allocation, else ``local``.
+    """
+    if named := environment.get("SHOAL_ENGINE"):
+        return named
+    if launch_of(environment) is not None:
+        return "launched"
+    return "slurm" if environment.get("SLURM_JOB_ID") and environment.get("SLURM_JOB_NODELIST") else "local"
 
 
 def engine_for(in_process: bool) -> Engine:

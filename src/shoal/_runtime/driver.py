@@ -26,9 +26,11 @@ def drive(job: Job, engine: Engine) -> Outcome:
     if isinstance(engine, InProcessEngine):
         return in_process.drive(job, engine)
     with prepared(job, engine) as run:
-        with stop_on_signals(run.post) as pressed_twice:
+        with stop_on_signals(run.post, engine) as pressed_twice:
             end = run.run()
         outcome = conclude(run, end)
+    if run.machine.leaving and end.state is RunState.STOPPED:
+        engine.leave()
     if pressed_twice():
         raise KeyboardInterrupt(f"the run was ended at once; what was committed is in {outcome.path}")
     if end.state is RunState.FAILED:

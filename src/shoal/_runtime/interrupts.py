@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from shoal._core.events import Event, StopAsked
+from shoal._core.contracts import Engine
+from shoal._core.events import Event, PreemptionNotice, StopAsked
 
 
 @contextmanager
-def stop_on_signals(post: Callable[[Event], None]) -> Iterator[Callable[[], bool]]:
+def stop_on_signals(post: Callable[[Event], None], engine: Engine) -> Iterator[Callable[[], bool]]:
     """Turn signals into events for as long as the block runs; yields a function that says whether it was Ctrl-C twice.
 
     Only the main thread receives signals; in another thread nothing is changed.
@@ -22,6 +23,9 @@ def stop_on_signals(post: Callable[[Event], None]) -> Iterator[Callable[[], bool
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal interrupts
+        if number in engine.preemption_signals:
+            post(PreemptionNotice(reason=engine.preemption_reason, grace=engine.preemption_grace_s))
+            return
         if number == signal.SIGTERM:
             post(StopAsked(reason="SIGTERM"))
             return
@@ -40,6 +44,9 @@ def stop_on_signals(post: Callable[[Event], None]) -> Iterator[Callable[[], bool
     before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # A program that handles a signal by itself, or ignores it, goes on doing so.
     ours = [n for n, handler in before.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
+    for number in engine.preemption_signals:
+        before[number] = signal.getsignal(number)
+        ours += [number] if before[number] in (signal.SIG_DFL, signal.SIG_IGN) else []
     for number in ours:
         signal.signal(number, on_signal)
     try:

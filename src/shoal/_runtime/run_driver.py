@@ -181,6 +181,8 @@ class RunDriver:
         """Let the machine decide, and do what it wants."""
         if isinstance(event, on.StopAsked) and event.kill:
             self._set_timer(do.SetTimer(name="patience", at=time.monotonic() + PATIENCE))
+        if isinstance(event, on.HostLost):
+            self.parts.engine.lost(event.host)
         if isinstance(event, on.Acquired) and self.parts.observer is not None:
             self.parts.observer.placed()
         self._ordered.do(self.machine.handle(event, time.monotonic()))

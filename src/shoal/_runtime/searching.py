@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal._core import events as on
 from shoal._core import jsonl, search
 from shoal._core.contracts import Engine
 from shoal._core.errors import StorageError
@@ -66,6 +67,20 @@ class SearchOutcome:
     errors: dict[str, BaseException]
 
 
+class Leaving:
+    """Has a search stop that is to go on in another process: its trials stop at their next report."""
+
+    def __init__(self, post: Callable[[on.Event], None]):
+        self.noticed = False
+        self._post = post
+
+    def __call__(self, event: on.Event) -> None:
+        if isinstance(event, on.PreemptionNotice):
+            self.noticed = True
+            event = on.StopAsked(reason=event.reason)
+        self._post(event)
+
+
 def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
     """Run a search on an engine and return how it ended.
 
@@ -117,7 +132,8 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
                 listener=job.listener,
             )
             driver = SearchDriver(parts, supervisor, engine)
-            with stop_on_signals(driver.post) as pressed_twice:
+            leaving = Leaving(driver.post)
+            with stop_on_signals(leaving, engine) as pressed_twice:
                 end = driver.run()
         finally:
             channel.close()
@@ -130,6 +146,8 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
         directories={trial.trial_id: runs.directory(trial) for trial in machine.table.get_trials()},
         errors=parts.errors,
     )
+    if leaving.noticed and end.state == "STOPPED":
+        engine.leave()
     if pressed_twice():
         raise KeyboardInterrupt(f"the search was ended at once; what there is of it is in {place}")
     return outcome

@@ -57,6 +57,8 @@ class Workers:
         self._job, self._task, self._engine, self._files = job, task, engine, files
         self._send, self._post = send, post
         self._decided = decided
+        # Workers on other machines have the environment of their host.
+        self._own_environment = {} if engine.listen_on and not engine.in_process else os.environ
         self._config, self._folder = config, folder
 
     def start(self, command: do.StartWorkers) -> None:
@@ -72,7 +74,7 @@ class Workers:
                 attempt=command.attempt,
                 rank=placement.ranks.world_rank,
                 run_id=self._run_id,
-                environment=worker_environment(os.environ, placement, job.name),
+                environment=worker_environment(self._own_environment, placement, job.name),
                 directory=os.getcwd(),
                 import_path=[path or os.getcwd() for path in sys.path],
                 arguments=list(sys.argv),

@@ -81,7 +81,8 @@ class Link:
 
         def forget() -> None:
             signal.set_wakeup_fd(-1)
-            signal.signal(number, signal.SIG_DFL)
+            # Whoever sends SIGTERM to a child means it; other signals reach all processes of a group alike.
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
 
         os.register_at_fork(after_in_child=forget)
 

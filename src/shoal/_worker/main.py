@@ -31,6 +31,8 @@ def main(boot: Boot) -> NoReturn:
     """
     link, session = connect(boot)
     link.watch_signal(signal.SIGTERM, session.preempted)
+    if "SLURM_JOB_ID" in os.environ:  # sent to every process of a step, before a time limit
+        link.watch_signal(signal.SIGUSR1, session.preempted)
     existing = set(threading.enumerate())
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The engine for processes that somebody else started as ranks: torchrun, or whatever sets the same variables.
+"""The engine for processes that somebody else started as ranks: torchrun, srun, mpirun, an operator of Kubernetes.
 
 Rank 0 keeps the run's directory; the others learn from it where its supervisor listens, through the store of the launch
 (``MASTER_ADDR``, ``MASTER_PORT``). The launcher decides about restarts, so a failure ends the run.
@@ -14,7 +14,9 @@ from typing import Any
 from shoal._core.contracts import Inbox, InProcessEngine
 from shoal._core.errors import InfeasibleRequest, ShoalError
 from shoal._core.events import Acquired, HostSlots
+from shoal._core.launches import launch_of
 from shoal._core.scaling import GroupRequest
+from shoal._host.place import towards
 from shoal.engines.inline import InlineLease
 
 LOCAL = {"127.0.0.1", "localhost", "::1"}
@@ -27,14 +29,17 @@ class LaunchedEngine(InProcessEngine):
 
     def __init__(self) -> None:
         try:
-            self._rank = int(os.environ["RANK"])
-            self._world_size = int(os.environ["WORLD_SIZE"])
-            self._local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self._world_size))
-        except (KeyError, ValueError) as error:
+            launch = launch_of(os.environ)
+        except ValueError as error:
+            raise ShoalError(f"the launcher's variables are not as they should be: {error}") from error
+        if launch is None or not launch.master:
             raise ShoalError(
-                "the launched engine needs RANK and WORLD_SIZE (and MASTER_ADDR, MASTER_PORT) in the environment, as "
-                f"torchrun sets them; {error} is missing or not a number"
-            ) from error
+                "the launched engine needs RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in the "
+                "environment, as torchrun sets them, or the variables of srun, mpirun, PyTorchJob, TrainJob or an "
+                "indexed Job (with MASTER_ADDR where there are several machines)"
+            )
+        os.environ.update(launch.variables())  # under these names frameworks look for them
+        self._rank, self._world_size, self._local_size = launch.rank, launch.world_size, launch.local_size
         self._store: Any = None
         one_machine = self._local_size == self._world_size
         self.listen_on = None if one_machine else self.address
@@ -50,7 +55,7 @@ class LaunchedEngine(InProcessEngine):
         master = os.environ["MASTER_ADDR"]
         if self._rank == 0 and master not in LOCAL:
             return master
-        return _address_towards(master)
+        return towards(f"tcp://{master}:9")
 
     def share(self, data: bytes) -> bytes:
         self.shared += 1
@@ -95,11 +100,3 @@ class LaunchedEngine(InProcessEngine):
                 ) from error
             self._store, _, _ = next(iter(rendezvous("env://")))
         return self._store
-
-
-def _address_towards(host: str) -> str:
-    """Return the address of the interface on the way to a host. Nothing is sent."""
-    family, kind, protocol, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(target)
-        return str(probe.getsockname()[0])

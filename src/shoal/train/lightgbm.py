@@ -12,9 +12,9 @@ import lightgbm
 import msgspec
 
 from shoal._core.contracts import Framework, WorkerSide
+from shoal._runtime.requirements import require
 from shoal.train.boosting import BoosterReports
 from shoal.train.checkpoint import Checkpoint
-from shoal.train.requirements import require
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
 
 __all__ = ["LightGBMConfig", "LightGBMTrainer", "RayTrainReportCallback", "ReportCallback", "get_network_params"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from shoal._core.job import Job
 from shoal._core.plain_data import printable
 from shoal._core.states import RunState
 from shoal._runtime import context, directory, driver, resume
+from shoal._runtime.naming import named
 from shoal._runtime.preparation import Outcome
 from shoal._worker.remote import Remote, locate
 from shoal.train.checkpoint import Checkpoint
@@ -193,7 +193,7 @@ class DataParallelTrainer:
 
     def _job(self) -> Job:
         run = self._run_config
-        name = run.name or f"{type(self).__name__}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+        name, goes_on = named(type(self).__name__, run.name, run.resume)
         return Job(
             function=self._function,
             takes_config=self._takes_config,
@@ -216,7 +216,7 @@ class DataParallelTrainer:
             show_ranks=run.shown_ranks,
             metadata=self._metadata,
             datasets=self._datasets,
-            resume=run.resume,
+            resume=goes_on,
             asked={
                 "trainer": type(self).__name__,
                 "function": getattr(self._function, "__qualname__", repr(self._function)),

@@ -11,9 +11,9 @@ import msgspec
 import xgboost
 
 from shoal._core.contracts import Framework, WorkerSide
+from shoal._runtime.requirements import require
 from shoal.train.boosting import BoosterReports
 from shoal.train.checkpoint import Checkpoint
-from shoal.train.requirements import require
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
 
 if TYPE_CHECKING:

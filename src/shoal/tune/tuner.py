@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from shoal._core.plain_data import printable
 from shoal._core.space import as_space, check, domains, named
 from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Trial
-from shoal._runtime import context, directory
+from shoal._runtime import context, directory, naming
 from shoal._runtime.display import brief
 from shoal._runtime.search_display import flat
 from shoal._runtime.searching import SearchJob, SearchOutcome, drive_search, known_search
@@ -210,7 +209,7 @@ class Tuner:
 
     def _job(self) -> SearchJob:
         run, config = self._run_config, self._config
-        name = run.name or f"{self._target.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+        name, goes_on = naming.named(self._target.name, run.name, run.resume)
         return SearchJob(
             name=name,
             machine=self._machine,
@@ -219,7 +218,7 @@ class Tuner:
             room=self._target.room,
             storage_path=run.storage_path,
             storage_filesystem=run.storage_filesystem,
-            resume=run.resume,
+            resume=goes_on,
             resumption=self._resumption,
             listener=Callbacks(self._callbacks, self._total, stop=run.stop, num_samples=config.num_samples),
             verbose=1 if run.verbose is None else run.verbose,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.train.requirements import require
+from shoal._runtime.requirements import require
 
 
 def dataset(epoch: Callable[[], Iterator[Mapping[str, Any]]], like: Mapping[str, Any]) -> Any:

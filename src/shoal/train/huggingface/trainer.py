@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shoal._core.contracts import WorkerSide
-from shoal.train.requirements import require
+from shoal._runtime.requirements import require
 from shoal.train.torch.framework import TorchConfig
 from shoal.train.torch.trainer import TorchTrainer
 from shoal.train.trainer import TrainFunction, checked

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from shoal._core.contracts import Framework, WorkerSide
+from shoal._runtime.requirements import require
 from shoal.train.ports import held_address
-from shoal.train.requirements import require
 from shoal.train.trainer import DataParallelTrainer, TrainFunction, checked
 
 

@@ -1,0 +1,310 @@
+"""Ray Core as the cluster: an actor on each machine runs the host there, placement groups hold what workers use.
+
+Nothing of ray.train or ray.tune is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shoal._core.errors import ShoalError
+from shoal._core.nodes import Node
+from shoal._host.place import INTERFACE
+from shoal._runtime.accelerators import ACCELERATORS
+from shoal._runtime.addresses import own_address
+from shoal._runtime.requirements import require
+from shoal._version import __version__
+from shoal.engines.cluster import LIMIT, ClusterEngine, ClusterLease
+from shoal.engines.ray_host import HostActor
+
+CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
+RESERVE_LIMIT = 10.0  # seconds in which Ray reserves what was free a moment ago
+KEPT = ("CPU", "GPU", "TPU", "NPU", "neuron_cores", "memory")
+
+
+class RayEngine(ClusterEngine):
+    """Runs workers on the machines of a Ray cluster.
+
+    Parameters
+    ----------
+    address : str
+        ``"auto"`` for the cluster that this machine is part of, ``"host:port"`` of its head, or ``"ray://host:10001"``
+        for one that this machine is not part of.
+    heartbeat_s : float
+        After how many seconds of silence a machine counts as lost.
+    runtime_env : mapping, optional
+        What the machines need of this one, as Ray takes it: ``{"working_dir": "."}``, ``{"pip": [...]}``,
+        ``{"env_vars": {...}}``.
+    autoscaling : bool, optional
+        Whether machines come when they are asked for. By default what the cluster itself says.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        address: str = "auto",
+        heartbeat_s: float = LIMIT,
+        runtime_env: Mapping[str, Any] | None = None,
+        autoscaling: bool | None = None,
+    ):
+        super().__init__(heartbeat_s)
+        require("ray", extra="ray", tested="2.40", trainer="the engine 'ray'")
+        import ray
+
+        self._ray: Any = ray
+        self._address = address
+        self._here = connected(ray, address, runtime_env)
+        self.where = f"the Ray cluster at {ray.get_runtime_context().gcs_address}"
+        head = address.removeprefix("ray://").rpartition(":")[0]
+        away = address.startswith("ray://") or os.environ.get(INTERFACE)
+        self.listen_on = own_address([head] if head else []) if away else str(self._ray.util.get_node_ip_address())
+        self.grows = _has_autoscaler(ray) if autoscaling is None else autoscaling
+        self._ids: dict[str, str] = {}
+        self._asked_for: object = None
+
+    # ---- machines ---------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[Node]:
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        addresses = [node["NodeManagerAddress"] for node in alive]
+        available = self._available()
+        found = []
+        for node in alive:
+            address, number = node["NodeManagerAddress"], node["NodeID"]
+            name = address if addresses.count(address) == 1 else f"{address}-{number[:6]}"
+            self._ids[name] = number
+            resources = dict(node["Resources"])
+            kinds = [key.partition(":")[2] for key in resources if key.startswith("accelerator_type:")]
+            labels = {**node.get("Labels", {}), **({"accelerator_type": kinds[0]} if kinds else {})}
+            total = {key: float(amount) for key, amount in resources.items() if _is_of_machine(key)}
+            found.append(Node(name, total, labels, (), self._taken_by_others(name, number, total, available)))
+        return sorted(found, key=lambda node: (self._ids[node.name] != self._here, node.name))
+
+    def _available(self) -> dict[str, dict[str, float]] | None:
+        """Return what Ray has left on each machine; ``None`` where it does not say (through ``ray://``)."""
+        if self._address.startswith("ray://"):
+            return None
+        return dict(self._ray._private.state.available_resources_per_node())
+
+    def _taken_by_others(
+        self, name: str, number: str, total: Mapping[str, float], available: dict[str, dict[str, float]] | None
+    ) -> dict[str, float]:
+        if available is None:
+            return {}
+        ours: dict[str, float] = {}
+        for lease in self._active:
+            for node, count in lease.plan:
+                if node == name:
+                    for key, amount in lease.request.resources.items():
+                        ours[key] = ours.get(key, 0.0) + amount * count
+        left = available.get(number, {})
+        return {key: max(0.0, amount - left.get(key, 0.0) - ours.get(key, 0.0)) for key, amount in total.items()}
+
+    # ---- room -------------------------------------------------------------------------------------------------------
+
+    def reserve(self, lease: ClusterLease) -> bool:
+        """Take what a lease has planned out of Ray's own accounting: one bundle for each machine, tied to it."""
+        ray = self._ray
+        bundles = []
+        for name, count in lease.plan:
+            amounts = {key: amount * count for key, amount in lease.request.resources.items() if amount > 0}
+            address = name.partition("-")[0]
+            bundles.append({**amounts, f"node:{address}": 0.001})
+        group = ray.util.placement_group(bundles, strategy="PACK")
+        if not group.wait(RESERVE_LIMIT):
+            ray.util.remove_placement_group(group)
+            return False
+        lease.reservation = group
+        kind = next((a for a in ACCELERATORS if lease.request.resources.get(a.resource)), None)
+        if kind is not None:
+            each = lease.request.resources[kind.resource]
+            asked = [
+                _devices.options(
+                    num_cpus=0,
+                    **({"num_gpus": each * count} if kind.resource == "GPU" else {"resources": {kind.resource: each}}),
+                    scheduling_strategy=ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, index),
+                ).remote(kind.resource)
+                for index, (_, count) in enumerate(lease.plan)
+            ]
+            lease.devices = dict(zip((name for name, _ in lease.plan), ray.get(asked, timeout=60.0), strict=True))
+        if self._asked_for is lease:
+            self._asked_for = None
+            ray.autoscaler.sdk.request_resources(bundles=[])
+        return True
+
+    def unreserve(self, lease: ClusterLease) -> None:
+        if lease.reservation is not None:
+            self._ray.util.remove_placement_group(lease.reservation)
+            lease.reservation = None
+
+    def want(self, lease: ClusterLease) -> None:
+        """Ask the cluster's autoscaler for machines that hold the smallest group."""
+        if self.grows and self._asked_for is not lease:
+            self._asked_for = lease
+            each = {key: amount for key, amount in lease.request.resources.items() if amount > 0}
+            self._ray.autoscaler.sdk.request_resources(bundles=[each] * lease.request.min_workers)
+
+    # ---- hosts ------------------------------------------------------------------------------------------------------
+
+    def launch(self, node: str, name: str, ready: Callable[[], None], ended: Callable[[str], None]) -> _ActorHost:
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(self._ids[node], soft=False)
+        remote = self._ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"wait": 1})(HostActor)
+        actor = remote.options(scheduling_strategy=strategy).remote(node, name)
+        threading.Thread(
+            target=self._watch, args=(actor, node, ready, ended), name=f"shoal-host-{node}", daemon=True
+        ).start()
+        return _ActorHost(self._ray, actor)
+
+    def _watch(self, actor: Any, node: str, ready: Callable[[], None], ended: Callable[[str], None]) -> None:
+        try:
+            there = self._ray.get(actor.start.remote())
+            here = {"shoal": __version__, "Python": _minor(platform.python_version())}
+            other = [f"{what} {there[what]} there, {version} here" for what, version in here.items()]
+            if any(there[what] != version for what, version in here.items()):
+                ended(f"versions differ: {', '.join(other)}. The same ones are needed on every machine")
+                return
+            ready()
+            ended(self._ray.get(actor.wait.options(concurrency_group="wait").remote()))
+        except Exception as error:
+            ended(_reason(error))
+
+    def close(self) -> None:
+        if self._ray.is_initialized():
+            self._ray.shutdown()
+
+
+class _ActorHost:
+    """A host, by the actor that holds it."""
+
+    def __init__(self, ray: Any, actor: Any):
+        self._ray, self._actor = ray, actor
+
+    def order(self, order: Mapping[str, object]) -> None:
+        self._actor.order.remote(dict(order))
+
+    def end(self) -> None:
+        with contextlib.suppress(Exception):  # it may be gone, and Ray with it
+            self._ray.kill(self._actor)
+
+
+class _Devices:
+    """A task that says which accelerators Ray gives to a bundle; made a remote function when Ray is there."""
+
+    def options(self, **settings: Any) -> Any:
+        import ray
+
+        return ray.remote(_devices_here).options(**settings)
+
+
+_devices = _Devices()
+
+
+def _devices_here(resource: str) -> list[str]:
+    import ray
+
+    return [str(device) for device in ray.get_runtime_context().get_accelerator_ids()[resource]]
+
+
+def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> str:
+    """Connect with a cluster, unless this process has, and return the identifier of this machine in it.
+
+    Raises
+    ------
+    ShoalError
+        If that is not possible; the message says why and what to do.
+    """
+    if not ray.is_initialized():
+        place = address.removeprefix("ray://")
+        if ":" in place:
+            check_answers(place)
+        before = signal.getsignal(signal.SIGTERM) if threading.current_thread() is threading.main_thread() else None
+        try:
+            ray.init(
+                address=address,
+                namespace="shoal",
+                log_to_driver=False,
+                configure_logging=False,
+                runtime_env=dict(runtime_env) if runtime_env else None,
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise ShoalError(_why(address, error)) from error
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)  # Ray's would end this process without a word to the run
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def check_answers(place: str) -> None:
+    """Raise :class:`ShoalError` where nothing listens at ``host:port``."""
+    host, _, port = place.rpartition(":")
+    advice = (
+        "Start the head with `shoal start --head --port=6379`, and each other machine with `shoal start --address=...`"
+    )
+    if not port.isdigit():
+        raise ShoalError(f"address={place!r} is no host:port, such as 'head:6379'")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT).close()
+    except socket.gaierror as error:
+        raise ShoalError(f"the name {host!r} of the cluster's head has no address here: {error}") from error
+    except ConnectionRefusedError as error:
+        raise ShoalError(
+            f"nothing listens at {place}: there is no cluster, or it has another port. {advice}"
+        ) from error
+    except OSError as error:
+        raise ShoalError(
+            f"{place} does not answer within {CONNECT_LIMIT:g} s ({error}): is the machine up, and does a firewall let "
+            f"the port through? {advice}"
+        ) from error
+
+
+def _why(address: str, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text:
+        return f"the cluster at {address} has other versions than this process: {text}"
+    if "auth" in text.lower() or "token" in text.lower():
+        return (
+            f"the cluster at {address} does not take this machine's token: {text}. Copy ~/.ray/auth_token from its head"
+        )
+    if "Could not find any running Ray instance" in text:
+        return (
+            "no cluster runs on this machine. Start one with `shoal start --head`, join one with "
+            "`shoal start --address=<head>:6379`, or give its address: shoal.init('<head>:6379')"
+        )
+    return f"there is no connection with the cluster at {address}: {type(error).__name__}: {text}"
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    if "No module named" in text:
+        missing = text.rpartition("No module named ")[2].split("\n")[0]
+        return (
+            f"Python there has no module {missing}: install shoal on every machine, or give "
+            "shoal.init(..., runtime_env={'pip': ['shoal']})"
+        )
+    return f"{type(error).__name__}: {' '.join(text.split())[:500]}"
+
+
+def _has_autoscaler(ray: Any) -> bool:
+    """Whether the cluster's configuration has groups of machines of which there may be more."""
+    with contextlib.suppress(Exception):  # it is not told through ray://, nor by old clusters
+        config = ray._private.state.state.get_cluster_config()
+        return any(group.max_count > group.min_count for group in getattr(config, "node_group_configs", []))
+    return False
+
+
+def _is_of_machine(resource: str) -> bool:
+    """Whether a resource is one that people ask for, and not one by which Ray marks a machine or a group."""
+    own = resource.startswith(("node:", "accelerator_type:", "object_store_memory", "bundle_"))
+    return resource in KEPT or not (own or "_group_" in resource)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
