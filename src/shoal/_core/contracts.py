@@ -23,6 +23,11 @@ class Inbox(Protocol):
         ...
 
     @property
+    def title(self) -> str:
+        """The run's name, for people."""
+        ...
+
+    @property
     def endpoint(self) -> Endpoint:
         """Where hosts and workers of the run connect to."""
         ...

@@ -384,7 +384,11 @@ class NativeStacks(Message, frozen=True, kw_only=True):
     text: str
 
 
-FromHost = HostHello | WorkerOutput | WorkerExited | NativeStacks | Pulse
+class HostLeaves(Message, frozen=True, kw_only=True):
+    """The host serves this supervisor no longer, as its engine wants; its silence means nothing."""
+
+
+FromHost = HostHello | WorkerOutput | WorkerExited | NativeStacks | Pulse | HostLeaves
 
 
 # ---- to a host ------------------------------------------------------------------------------------------------------

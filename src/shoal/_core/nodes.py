@@ -127,7 +127,9 @@ def check_nodes(request: GroupRequest, nodes: Sequence[Node], where: str) -> Non
     if lacking:
         most = {name: max((n.total.get(name, 0.0) for n in nodes), default=0.0) for name in lacking}
         why += "; the most on one machine is " + describe_resources(most)
-    machines = "; ".join(f"{n.name}: {describe_resources(_main(n.total))}" for n in nodes[:8]) or "none"
+    machines = (
+        "; ".join(f"{n.name.partition('/')[0]}: {describe_resources(_main(n.total))}" for n in nodes[:8]) or "none"
+    )
     raise InfeasibleRequest(
         f"{where} can never hold {request}: {why}. Its machines: {machines}. Ask for fewer workers or less for each of "
         "them, or add machines"

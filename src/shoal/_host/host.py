@@ -23,6 +23,7 @@ from shoal._core.messages import (
     Endpoint,
     FromHost,
     HostHello,
+    HostLeaves,
     KillWorkers,
     NativeStacks,
     Pulse,
@@ -245,6 +246,7 @@ class Host:
         for key in self._outputs:
             if self._served.get(key.run_id) == run_id:
                 wire.send(self._forks, wire.Kill(key=key))
+        link.say(HostLeaves())
         self._poller.unregister(link.socket)
         link.socket.close()
 

@@ -79,6 +79,11 @@ class Ticketed:
         return self.driver.supervisor.name
 
     @property
+    def title(self) -> str:
+        """The run's name."""
+        return self.driver.parts.job.name
+
+    @property
     def endpoint(self) -> Endpoint:
         """Where hosts and workers connect to."""
         return self.driver.endpoint

@@ -21,6 +21,7 @@ from shoal._core.messages import (
     FromHost,
     FromWorker,
     HostHello,
+    HostLeaves,
     NativeStacks,
     Pulse,
     ToHost,
@@ -225,6 +226,9 @@ class Supervisor:
                 self._hear_of_worker(message)
             case HostHello() if message.limit:
                 self._expect_pulse(peer.host, message.limit)
+            case HostLeaves():
+                self._host_limits.pop(peer.host, None)
+                self._host_timers.pop(peer.host, None)
             case Pulse() if peer.host in self._host_limits:
                 self._expect_pulse(peer.host, self._host_limits[peer.host][0])
                 self._channel.send(peer, Pulse())

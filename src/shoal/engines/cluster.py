@@ -135,6 +135,8 @@ class ClusterEngine(Engine):
     def total(self) -> Mapping[str, float]:
         amounts: dict[str, float] = {}
         for place in list(self._places.values()) or [_Place(node) for node in self.nodes()]:
+            if place.doubtful_until is not None:
+                continue  # nobody waits for a machine that has just been lost
             for name, amount in place.node.total.items():
                 amounts[name] = amounts.get(name, 0.0) + amount
         return amounts
@@ -203,7 +205,7 @@ class ClusterEngine(Engine):
         found = {node.name: node for node in self.nodes()}
         for name in [name for name in self._places if name not in found]:
             place = self._places[name]
-            self._host_ended(place.name, f"{self.where} has no machine {name} any more")
+            self._host_ended(place.name, f"{self.where} has no machine {shown(name)} any more")
             del self._places[name]
         for name, node in found.items():
             self._places.setdefault(name, _Place(node)).node = node
@@ -282,7 +284,7 @@ class ClusterEngine(Engine):
             slots.append(
                 HostSlots(
                     host=place.name,
-                    hostname=name,
+                    hostname=shown(name),
                     count=count,
                     devices=tuple(tuple(devices[i * each : (i + 1) * each]) for i in range(count)),
                     device_variable=kind.variable,
@@ -365,7 +367,7 @@ class ClusterEngine(Engine):
         place.doubtful_until = time.monotonic() + TRY_AGAIN
         for lease in self._active:
             if name in lease.hosts.values():
-                lease.inbox.post(HostLost(host=name, reason=f"{place.node.name}: {reason}"))
+                lease.inbox.post(HostLost(host=name, reason=reason))
         for lease in self._waiting:
             if any(self._places.get(node) is place for node, _ in lease.plan):
                 self._drop_plan(lease)
@@ -392,8 +394,8 @@ class ClusterEngine(Engine):
             return
         lease.say_at = now + (now - lease.since)
         rooms = {name: fits(lease.request, place.free()) for name, place in self._places.items()}
-        there = ", ".join(f"{name}: {count}" for name, count in rooms.items()) or "no machine"
-        doubt = "; ".join(f"{n}: {p.trouble}" for n, p in self._places.items() if p.doubtful_until is not None)
+        there = ", ".join(f"{shown(name)}: {count}" for name, count in rooms.items()) or "no machine"
+        doubt = "; ".join(f"{shown(n)}: {p.trouble}" for n, p in self._places.items() if p.doubtful_until is not None)
         lease.inbox.post(
             EngineSays(
                 text=f"waiting for {now - lease.since:.0f} s for room for {lease.request}; there is room for workers "
@@ -401,3 +403,8 @@ class ClusterEngine(Engine):
                 level="info",
             )
         )
+
+
+def shown(node: str) -> str:
+    """Return a machine's name for people: what stands before a slash."""
+    return node.partition("/")[0]

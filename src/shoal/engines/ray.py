@@ -5,13 +5,15 @@ Nothing of ray.train or ray.tune is used.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import platform
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any
 
 from shoal._core.errors import ShoalError
@@ -21,7 +23,7 @@ from shoal._runtime.accelerators import ACCELERATORS
 from shoal._runtime.addresses import own_address
 from shoal._runtime.requirements import require
 from shoal._version import __version__
-from shoal.engines.cluster import LIMIT, ClusterEngine, ClusterLease
+from shoal.engines.cluster import LIMIT, ClusterEngine, ClusterLease, shown
 from shoal.engines.ray_host import HostActor
 
 CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
@@ -56,7 +58,8 @@ class RayEngine(ClusterEngine):
         autoscaling: bool | None = None,
     ):
         super().__init__(heartbeat_s)
-        require("ray", extra="ray", tested="2.40", trainer="the engine 'ray'")
+        use_token(os.environ)
+        require("ray", extra="ray", tested="2.60", trainer="the engine 'ray'")
         import ray
 
         self._ray: Any = ray
@@ -69,17 +72,18 @@ class RayEngine(ClusterEngine):
         self.grows = _has_autoscaler(ray) if autoscaling is None else autoscaling
         self._ids: dict[str, str] = {}
         self._asked_for: object = None
+        self._watches: list[threading.Thread] = []
+        atexit.register(self.shutdown)  # before Ray's own, which was registered earlier
 
     # ---- machines ---------------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Node]:
         alive = [node for node in self._ray.nodes() if node["Alive"]]
-        addresses = [node["NodeManagerAddress"] for node in alive]
         available = self._available()
         found = []
         for node in alive:
             address, number = node["NodeManagerAddress"], node["NodeID"]
-            name = address if addresses.count(address) == 1 else f"{address}-{number[:6]}"
+            name = f"{address}/{number[:8]}"  # a machine that comes back is another one
             self._ids[name] = number
             resources = dict(node["Resources"])
             kinds = [key.partition(":")[2] for key in resources if key.startswith("accelerator_type:")]
@@ -114,11 +118,13 @@ class RayEngine(ClusterEngine):
         """Take what a lease has planned out of Ray's own accounting: one bundle for each machine, tied to it."""
         ray = self._ray
         bundles = []
-        for name, count in lease.plan:
+        for _, count in lease.plan:
             amounts = {key: amount * count for key, amount in lease.request.resources.items() if amount > 0}
-            address = name.partition("-")[0]
-            bundles.append({**amounts, f"node:{address}": 0.001})
-        group = ray.util.placement_group(bundles, strategy="PACK")
+            bundles.append(amounts or {"CPU": 0.001})
+        nodes = [{"ray.io/node-id": self._ids[name]} for name, _ in lease.plan]
+        group = ray.util.placement_group(
+            bundles, strategy="PACK", bundle_label_selector=nodes, name=f"shoal/{lease.inbox.title}"
+        )
         if not group.wait(RESERVE_LIMIT):
             ray.util.remove_placement_group(group)
             return False
@@ -157,10 +163,12 @@ class RayEngine(ClusterEngine):
     def launch(self, node: str, name: str, ready: Callable[[], None], ended: Callable[[str], None]) -> _ActorHost:
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(self._ids[node], soft=False)
         remote = self._ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"wait": 1})(HostActor)
-        actor = remote.options(scheduling_strategy=strategy).remote(node, name)
-        threading.Thread(
-            target=self._watch, args=(actor, node, ready, ended), name=f"shoal-host-{node}", daemon=True
-        ).start()
+        actor = remote.options(scheduling_strategy=strategy).remote(shown(node), name)
+        watch = threading.Thread(
+            target=self._watch, args=(actor, node, ready, ended), name=f"shoal-host-{shown(node)}", daemon=True
+        )
+        self._watches = [*(other for other in self._watches if other.is_alive()), watch]
+        watch.start()
         return _ActorHost(self._ray, actor)
 
     def _watch(self, actor: Any, node: str, ready: Callable[[], None], ended: Callable[[str], None]) -> None:
@@ -177,6 +185,10 @@ class RayEngine(ClusterEngine):
             ended(_reason(error))
 
     def close(self) -> None:
+        for watch in self._watches:
+            watch.join(
+                timeout=5.0
+            )  # its host is ended; whoever still asks Ray once it is shut down would start another
         if self._ray.is_initialized():
             self._ray.shutdown()
 
@@ -191,8 +203,9 @@ class _ActorHost:
         self._actor.order.remote(dict(order))
 
     def end(self) -> None:
-        with contextlib.suppress(Exception):  # it may be gone, and Ray with it
-            self._ray.kill(self._actor)
+        if self._ray.is_initialized():  # else Ray would start a cluster for this
+            with contextlib.suppress(Exception):  # it may be gone
+                self._ray.kill(self._actor)
 
 
 class _Devices:
@@ -242,6 +255,13 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
     return str(ray.get_runtime_context().get_node_id())
 
 
+def use_token(environment: MutableMapping[str, str]) -> None:
+    """Have Ray's token authentication on where this machine has a token, or a person has said where it is."""
+    given = environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH")
+    if given or (Path.home() / ".ray/auth_token").exists():
+        environment.setdefault("RAY_AUTH_MODE", "token")
+
+
 def check_answers(place: str) -> None:
     """Raise :class:`ShoalError` where nothing listens at ``host:port``."""
     host, _, port = place.rpartition(":")
@@ -278,6 +298,8 @@ def _why(address: str, error: Exception) -> str:
             "no cluster runs on this machine. Start one with `shoal start --head`, join one with "
             "`shoal start --address=<head>:6379`, or give its address: shoal.init('<head>:6379')"
         )
+    if "Failed to connect" in text and not os.environ.get("RAY_AUTH_MODE"):
+        text += ". It may want a token, which this machine has not: copy ~/.ray/auth_token from the cluster's head"
     return f"there is no connection with the cluster at {address}: {type(error).__name__}: {text}"
 
 

@@ -1,0 +1,7 @@
+"""``python -m shoal.cli``."""
+
+import sys
+
+from shoal.cli import main
+
+sys.exit(main())
