@@ -100,8 +100,13 @@ class Hosts:
 
     def start(self, host: int, *command: str, **more: object) -> subprocess.Popen[str]:
         """Start a program on a host."""
+        # Ray's files lie in /tmp/ray, which is each host's own.
+        disk = self.home / f"ray{host}"
+        disk.mkdir(exist_ok=True)
+        Path("/tmp/ray").mkdir(exist_ok=True)
+        alone = ["sh", "-c", f'mount --bind {disk} /tmp/ray && exec "$@"', "sh"]
         return subprocess.Popen(
-            ["ip", "netns", "exec", f"h{host}", *command],
+            ["ip", "netns", "exec", f"h{host}", *alone, *command],
             env=self.environment,
             text=True,
             cwd=self.home,
@@ -163,16 +168,24 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         (directory / "hosts").write_text(f"127.0.0.1 localhost\n10.77.0.1 host0\n{known}")
         (directory / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
         (directory / "nsswitch.conf").write_text("hosts: files\n")
+    _take_down()
     subprocess.run(["bash", str(SCRIPTS / "hosts-up.sh")], check=True)
     there = Hosts(tmp_path_factory.mktemp("home"))
     yield there
     for number in (1, 2, 3):
         there.leave(number)
-    subprocess.run(["bash", str(SCRIPTS / "hosts-down.sh")], check=True)
+    _take_down()
     for directory in files:
         shutil.rmtree(directory)
     with contextlib.suppress(OSError):
         files[0].parent.rmdir()
+
+
+def _take_down() -> None:
+    """Remove the hosts. A namespace outlives its name while its sockets close, so cables are removed by themselves."""
+    subprocess.run(["bash", str(SCRIPTS / "hosts-down.sh")], check=True, capture_output=True)
+    for number in (1, 2, 3):
+        subprocess.run(["ip", "link", "del", f"shoalv{number}"], check=False, capture_output=True)
 
 
 @pytest.fixture(scope="module")

@@ -311,6 +311,10 @@ class _Holder:
         return self.driver._supervisor.name
 
     @property
+    def title(self) -> str:
+        return self.driver.parts.name
+
+    @property
     def endpoint(self) -> Any:
         return self.driver._supervisor.endpoint
 

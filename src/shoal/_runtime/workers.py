@@ -18,6 +18,14 @@ from shoal._runtime.pickling import PickledTask
 from shoal._runtime.rundir import RunFiles
 
 
+def working_directory() -> str:
+    """Return the driver's working directory; nothing where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
 class Workers:
     """Carries out what a run wants done with its workers.
 
@@ -65,7 +73,7 @@ class Workers:
         """Have every worker of an attempt started, unless they are there already and say hello by themselves."""
         if self._engine.in_process:
             return
-        job = self._job
+        job, here = self._job, working_directory()
         cpus = job.request.resources.get("CPU", 0.0) if "CPU" in job.request.explicit else 0.0
         for placement in command.workers:
             if not self._config:  # thousands of trials that print nothing need no thousands of empty files
@@ -75,8 +83,8 @@ class Workers:
                 rank=placement.ranks.world_rank,
                 run_id=self._run_id,
                 environment=worker_environment(self._own_environment, placement, job.name),
-                directory=os.getcwd(),
-                import_path=[path or os.getcwd() for path in sys.path],
+                directory=here,
+                import_path=[path or here for path in sys.path],
                 arguments=list(sys.argv),
                 preload=[*job.framework.preload, *self._files.preload],
                 fork=job.framework.forkable,

@@ -74,6 +74,11 @@ class ClusterLease:
         self._engine = engine
 
     @property
+    def amounts(self) -> dict[str, float]:
+        """What one worker takes; nothing where only a host is wanted."""
+        return {name: amount for name, amount in self.request.resources.items() if amount > 0}
+
+    @property
     def count(self) -> int:
         """How many workers there is room for."""
         return sum(count for _, count in self.plan)
@@ -310,7 +315,10 @@ class ClusterEngine(Engine):
             return
         self._drop_plan(lease)
         run_id = lease.inbox.run_id
-        still = {name for other in self._active if other.inbox.run_id == run_id for name in other.hosts.values()}
+        same = [other for other in self._active if other.inbox.run_id == run_id]
+        still = {name for other in same for name in other.hosts.values()}
+        if any(not other.amounts for other in same):
+            still = {place.name for place in self._places.values()}  # a search keeps all hosts that have served it
         for place in self._places.values():
             if run_id in place.serving and place.name not in still:
                 place.serving.discard(run_id)

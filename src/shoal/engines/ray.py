@@ -18,7 +18,6 @@ from typing import Any
 
 from shoal._core.errors import ShoalError
 from shoal._core.nodes import Node
-from shoal._host.place import INTERFACE
 from shoal._runtime.accelerators import ACCELERATORS
 from shoal._runtime.addresses import own_address
 from shoal._runtime.requirements import require
@@ -67,8 +66,7 @@ class RayEngine(ClusterEngine):
         self._here = connected(ray, address, runtime_env)
         self.where = f"the Ray cluster at {ray.get_runtime_context().gcs_address}"
         head = address.removeprefix("ray://").rpartition(":")[0]
-        away = address.startswith("ray://") or os.environ.get(INTERFACE)
-        self.listen_on = own_address([head] if head else []) if away else str(self._ray.util.get_node_ip_address())
+        self.listen_on = own_address([head or ray.get_runtime_context().gcs_address.rpartition(":")[0]])
         self.grows = _has_autoscaler(ray) if autoscaling is None else autoscaling
         self._ids: dict[str, str] = {}
         self._asked_for: object = None
@@ -116,11 +114,10 @@ class RayEngine(ClusterEngine):
 
     def reserve(self, lease: ClusterLease) -> bool:
         """Take what a lease has planned out of Ray's own accounting: one bundle for each machine, tied to it."""
+        if not lease.amounts:
+            return True
         ray = self._ray
-        bundles = []
-        for _, count in lease.plan:
-            amounts = {key: amount * count for key, amount in lease.request.resources.items() if amount > 0}
-            bundles.append(amounts or {"CPU": 0.001})
+        bundles = [{key: amount * count for key, amount in lease.amounts.items()} for _, count in lease.plan]
         nodes = [{"ray.io/node-id": self._ids[name]} for name, _ in lease.plan]
         group = ray.util.placement_group(
             bundles, strategy="PACK", bundle_label_selector=nodes, name=f"shoal/{lease.inbox.title}"
@@ -155,8 +152,7 @@ class RayEngine(ClusterEngine):
         """Ask the cluster's autoscaler for machines that hold the smallest group."""
         if self.grows and self._asked_for is not lease:
             self._asked_for = lease
-            each = {key: amount for key, amount in lease.request.resources.items() if amount > 0}
-            self._ray.autoscaler.sdk.request_resources(bundles=[each] * lease.request.min_workers)
+            self._ray.autoscaler.sdk.request_resources(bundles=[lease.amounts] * lease.request.min_workers)
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
@@ -239,6 +235,7 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
         if ":" in place:
             check_answers(place)
         before = signal.getsignal(signal.SIGTERM) if threading.current_thread() is threading.main_thread() else None
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
         try:
             ray.init(
                 address=address,
@@ -246,6 +243,7 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
                 log_to_driver=False,
                 configure_logging=False,
                 runtime_env=dict(runtime_env) if runtime_env else None,
+                **({"_node_ip_address": own_address([place.rpartition(":")[0]])} if address == place != "auto" else {}),
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise ShoalError(_why(address, error)) from error
@@ -265,9 +263,12 @@ def use_token(environment: MutableMapping[str, str]) -> None:
 def check_answers(place: str) -> None:
     """Raise :class:`ShoalError` where nothing listens at ``host:port``."""
     host, _, port = place.rpartition(":")
-    advice = (
-        "Start the head with `shoal start --head --port=6379`, and each other machine with `shoal start --address=...`"
-    )
+    advice = "Start the head with `shoal start --head`, and each other machine with `shoal start --address=<head>:6379`"
+    if place.endswith(":8265"):
+        advice = (
+            "Jobs are taken on the head only, unless it has `shoal start --head --dashboard-host=0.0.0.0`: "
+            "submit from there, or through `ssh -L 8265:127.0.0.1:8265 <head>`"
+        )
     if not port.isdigit():
         raise ShoalError(f"address={place!r} is no host:port, such as 'head:6379'")
     try:
@@ -298,8 +299,11 @@ def _why(address: str, error: Exception) -> str:
             "no cluster runs on this machine. Start one with `shoal start --head`, join one with "
             "`shoal start --address=<head>:6379`, or give its address: shoal.init('<head>:6379')"
         )
-    if "Failed to connect" in text and not os.environ.get("RAY_AUTH_MODE"):
-        text += ". It may want a token, which this machine has not: copy ~/.ray/auth_token from the cluster's head"
+    if "Failed to connect" in text:
+        return (
+            f"something listens at {address}, but does not take this machine in: either it does not take this machine's"
+            " token (copy ~/.ray/auth_token from the cluster's head to here), or it is no Ray head"
+        )
     return f"there is no connection with the cluster at {address}: {type(error).__name__}: {text}"
 
 

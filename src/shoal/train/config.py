@@ -159,6 +159,10 @@ class ScalingConfig:
             resources=self.worker_resources,
             explicit=frozenset(self.resources_per_worker or {}),
             strategy=self.placement_strategy,
+            labels={
+                **(self.label_selector or {}),
+                **({"accelerator_type": self.accelerator_type} if self.accelerator_type else {}),
+            },
         )
 
 
