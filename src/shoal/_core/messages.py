@@ -225,7 +225,8 @@ class Setup(Message, frozen=True, kw_only=True):
     ``sources`` has the text of code that is in no file, such as a notebook's cell, by its name; ``decided`` says
     whether a report returns only when it is decided what follows from it; ``config`` is the configuration where it is
     not in the task, ``folder`` the directory of the trial in its search's, where the task's storage is that of all
-    trials; ``reused`` says whether the process runs other trials afterwards.
+    trials; ``reused`` says whether the process runs other trials afterwards. A large task comes once to each host, which
+    keeps it for its workers under the name ``at_host``; ``task`` is empty then.
     """
 
     task: bytes
@@ -243,6 +244,7 @@ class Setup(Message, frozen=True, kw_only=True):
     config: bytes = b""
     folder: str = ""
     reused: bool = False
+    at_host: str = ""
 
 
 class Gathered(Message, frozen=True, kw_only=True):
@@ -413,6 +415,14 @@ class StartWorker(Message, frozen=True, kw_only=True):
     threads: int = 0
 
 
+class KeepTask(Message, frozen=True, kw_only=True):
+    """Keep a task for the workers of a run that are to be started here, as long as there are any."""
+
+    run_id: str
+    name: str
+    data: bytes
+
+
 class KillWorkers(Message, frozen=True, kw_only=True):
     """Send SIGKILL to these ranks of an attempt, and to what they started."""
 
@@ -429,4 +439,4 @@ class ReadStacks(Message, frozen=True, kw_only=True):
     pids: dict[int, int]
 
 
-ToHost = StartWorker | KillWorkers | ReadStacks | Pulse
+ToHost = StartWorker | KeepTask | KillWorkers | ReadStacks | Pulse

@@ -24,6 +24,7 @@ from shoal._core.messages import (
     FromHost,
     HostHello,
     HostLeaves,
+    KeepTask,
     KillWorkers,
     NativeStacks,
     Pulse,
@@ -37,7 +38,7 @@ from shoal._host import wire
 from shoal._host.native import StackReader
 from shoal._host.output import Output
 from shoal._host.place import import_path, machine, network_variables
-from shoal._worker.connection import connect, dealer
+from shoal._worker.connection import connect, dealer, kept_task
 from shoal._worker.process import Birth
 
 BATCH_SECONDS = 0.02  # output waits this long for more of it
@@ -199,6 +200,9 @@ class Host:
             link.heard_at = time.monotonic()
             if isinstance(order, StartWorker):
                 self._start(link, order)
+            elif isinstance(order, KeepTask):
+                file = kept_task(str(self._directory), order.run_id, order.name)
+                file.write_bytes(order.data)
             elif isinstance(order, KillWorkers):
                 for rank in order.ranks:
                     wire.send(self._forks, wire.Kill(key=wire.Key(order.run_id, order.attempt, rank)))
@@ -325,6 +329,8 @@ class Host:
         output.close()
         if not any(other.run_id == key.run_id for other in self._outputs):
             self._served.pop(key.run_id, None)
+            for task in self._directory.glob(f"{key.run_id}.task-*"):
+                task.unlink(missing_ok=True)
         shutil.rmtree(self._directory / f"{key.run_id}-{key.attempt}-{key.rank}", ignore_errors=True)
 
     def _tell_stacks(self) -> None:

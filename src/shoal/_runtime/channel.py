@@ -18,8 +18,10 @@ import msgspec
 import zmq
 
 from shoal._core.messages import Batch, Endpoint, FromHost, FromWorker, HostHello, ToHost, ToWorker, WorkerHello
+from shoal._runtime.guard import Guard
 
 FRAMES_IN_FLIGHT = 20  # from each peer; more wait with the peer, whose report() then waits too
+FRAME_LIMIT = 2**30  # bytes
 UNIX_PATH_LIMIT = 100  # bytes; the kernel allows 107
 
 
@@ -70,6 +72,8 @@ class Channel:
         self._socket.setsockopt(zmq.LINGER, 200)
         self._socket.setsockopt(zmq.SNDHWM, 100_000)
         self._socket.setsockopt(zmq.RCVHWM, FRAMES_IN_FLIGHT)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, FRAME_LIMIT)
+        self._guard: Guard | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self.endpoint = self._listen_tcp(host) if host else self._listen_unix()
         self._known: set[Peer] = set()
@@ -77,6 +81,11 @@ class Channel:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode_batch = msgspec.msgpack.Decoder(Batch).decode
         self._decode_host: msgspec.msgpack.Decoder[FromHost] = msgspec.msgpack.Decoder(FromHost)
+
+    @property
+    def strangers(self) -> Guard | None:
+        """Who says when somebody was refused; ``None`` on a private unix socket."""
+        return self._guard
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
@@ -118,6 +127,8 @@ class Channel:
 
     def close(self) -> None:
         """Stop listening."""
+        if self._guard is not None:
+            self._guard.close()
         self._socket.close()
         self._context.term()
         if self._directory:
@@ -151,6 +162,7 @@ class Channel:
     def _listen_tcp(self, host: str) -> Endpoint:
         server_public, server_secret = zmq.curve_keypair()
         client_public, client_secret = zmq.curve_keypair()
+        self._guard = Guard(self._context, self._socket, client_public)
         self._socket.curve_server = True
         self._socket.curve_publickey = server_public
         self._socket.curve_secretkey = server_secret

@@ -154,6 +154,8 @@ class Supervisor:
         poller = zmq.Poller()
         poller.register(self._channel.socket, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
+        if self._channel.strangers is not None:
+            poller.register(self._channel.strangers.monitor, zmq.POLLIN)
         while not over():
             self._turn(poller)
 
@@ -170,8 +172,10 @@ class Supervisor:
             if source == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
-            else:
+            elif source == self._channel.socket:
                 more = True
+            else:
+                self._tell_of_strangers()
         for driver in list(self._drivers.values()):
             driver.follow_up()
         # Before the messages: a worker that was there before its run may say hello as soon as there is room for it.
@@ -232,6 +236,14 @@ class Supervisor:
             case Pulse() if peer.host in self._host_limits:
                 self._expect_pulse(peer.host, self._host_limits[peer.host][0])
                 self._channel.send(peer, Pulse())
+
+    def _tell_of_strangers(self) -> None:
+        """Somebody was refused: that is said once, for a scan of the network makes many of them."""
+        guard = self._channel.strangers
+        if guard is not None and guard.look():
+            text = f"somebody without this run's key tried to connect with {self.endpoint.address} and was refused"
+            for driver in list(self._workers.values()):
+                driver.handle(on.EngineSays(text=text, level="warning"))
 
     def _hear_of_worker(self, message: WorkerOutput | WorkerExited | NativeStacks) -> None:
         process = WorkerPeer(message.run_id, message.attempt, message.rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from shoal._core import events as on
 from shoal._core.contracts import Engine
 from shoal._core.group import Group
 from shoal._core.job import Job
-from shoal._core.messages import ExitInfo, KillWorkers, ReadStacks, Setup, StartWorker, ToHost, ToWorker
+from shoal._core.messages import ExitInfo, KeepTask, KillWorkers, ReadStacks, Setup, StartWorker, ToHost, ToWorker
 from shoal._runtime.channel import HostPeer, Peer, WorkerPeer
 from shoal._runtime.environment import worker_environment
 from shoal._runtime.pickling import PickledTask
 from shoal._runtime.rundir import RunFiles
+
+LARGE_TASK = 2**18  # bytes; then it is sent once to each host, and not to each worker
 
 
 def working_directory() -> str:
@@ -68,6 +71,8 @@ class Workers:
         # Workers on other machines have the environment of their host.
         self._own_environment = {} if engine.listen_on and not engine.in_process else os.environ
         self._config, self._folder = config, folder
+        large = len(task.task) > LARGE_TASK and not engine.in_process
+        self._at_host = hashlib.sha256(task.task).hexdigest()[:16] if large else ""
 
     def start(self, command: do.StartWorkers) -> None:
         """Have every worker of an attempt started, unless they are there already and say hello by themselves."""
@@ -75,6 +80,9 @@ class Workers:
             return
         job, here = self._job, working_directory()
         cpus = job.request.resources.get("CPU", 0.0) if "CPU" in job.request.explicit else 0.0
+        if self._at_host:
+            for host in dict.fromkeys(placement.host for placement in command.workers):
+                self._send(HostPeer(host), KeepTask(run_id=self._run_id, name=self._at_host, data=self._task.task))
         for placement in command.workers:
             if not self._config:  # thousands of trials that print nothing need no thousands of empty files
                 self._files.guard(self._files.logs.create, placement.ranks.world_rank)
@@ -99,7 +107,8 @@ class Workers:
     def setup(self, command: do.SetUp) -> Setup:
         """Return what a worker is given."""
         return Setup(
-            task=self._task.task,
+            task=b"" if self._at_host else self._task.task,
+            at_host=self._at_host,
             sources=self._task.sources,
             ranks=command.ranks,
             run_name=self._job.name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import zmq
 
 from shoal._core.messages import Endpoint
@@ -12,6 +14,11 @@ def dealer(context: zmq.Context[zmq.Socket[bytes]], identity: str) -> zmq.Socket
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.IDENTITY, identity.encode())
     return socket
+
+
+def kept_task(directory: str, run_id: str, name: str) -> Path:
+    """Return where a host keeps a large task for the workers of a run."""
+    return Path(directory, f"{run_id}.task-{name}")
 
 
 def connect(socket: zmq.Socket[bytes], endpoint: Endpoint) -> None:

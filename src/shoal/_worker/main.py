@@ -17,6 +17,7 @@ from shoal._core.errors import ShoalError
 from shoal._core.messages import Boot, ErrorInfo, Failed, Finished, FromWorker, Left, Ready, Setup
 from shoal._worker import session as sessions
 from shoal._worker.code import remember_sources
+from shoal._worker.connection import kept_task
 from shoal._worker.link import Link
 from shoal._worker.session import Session, StopTraining, Task
 
@@ -127,7 +128,7 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
         remember_sources(session.task.sources)
         if session.task.reused:
             own_log(session.task)
-        todo: Task = task or task_of(session.task)
+        todo: Task = task or task_of(session.task, os.path.dirname(session.scratch))
         if session.task.config:
             todo = replace(todo, config=cloudpickle.loads(session.task.config))
         session.open(todo)
@@ -174,11 +175,13 @@ def own_log(setup: Setup) -> None:
 _last_task: tuple[bytes, Task] | None = None
 
 
-def task_of(setup: Setup) -> Task:
-    """Return the task, the same object as before if it is the same."""
+def task_of(setup: Setup, host: str) -> Task:
+    """Return the task, the same object as before if it is the same. ``host`` is the directory of this worker's host."""
     global _last_task
-    if _last_task is None or _last_task[0] != setup.task:
-        _last_task = (setup.task, cloudpickle.loads(setup.task))
+    which = setup.at_host.encode() or setup.task
+    if _last_task is None or _last_task[0] != which:
+        data = kept_task(host, setup.trial_id, setup.at_host).read_bytes() if setup.at_host else setup.task
+        _last_task = (which, cloudpickle.loads(data))
     return _last_task[1]
 
 
