@@ -3,16 +3,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv demo test lint check simulate bench bench-peers clean
+.PHONY: help venv demo test test-cluster cluster-packages apt audit lint check simulate bench bench-peers clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
-$(STAMP): pyproject.toml requirements-dev.txt requirements-frameworks.txt
+$(STAMP): pyproject.toml requirements-dev.txt requirements-frameworks.txt requirements-cluster.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,pandas,s3,tune,hyperopt,nevergrad,bayesopt,ax,pb2]' -r requirements-dev.txt
 	# By themselves: pip takes many minutes to find out that all of them fit together, and seconds one after the other.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[data,transformers,xgboost,lightgbm,lightning,jax]' -r requirements-frameworks.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-cluster.txt
 	# DeepSpeed is built here, with the torch that is here and without kernels of its own: CPUs need none.
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation 'deepspeed>=0.19'
 	@touch $@
@@ -24,6 +25,19 @@ demo: $(STAMP)  ## train a small network on handwritten digits with two workers
 
 test: $(STAMP)  ## the test suite
 	$(BIN)/python -m pytest
+
+cluster-packages:  ## what the tests of clusters need of Debian: SLURM, munge, iproute2
+	@for file in /usr/sbin/slurmctld /usr/sbin/munged /usr/bin/srun /sbin/ip; do test -x $$file || exec $(MAKE) --no-print-directory apt; done
+
+apt:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq slurm-wlm munge iproute2
+
+test-cluster: $(STAMP)  ## the tests with real SLURM daemons and Ray nodes alone
+	$(BIN)/python -m pytest tests/cluster tests/unit/test_clusters.py
+
+audit: $(STAMP)  ## known vulnerabilities of what is installed; needs the network
+	$(BIN)/pip-audit --local --skip-editable
 
 lint: $(STAMP)  ## style, types and import directions
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import tempfile
 
 from benchmarks.harness import Measurement, save, table
 
-PARTS = ("startup", "reporting", "throughput", "memory", "checkpoints", "searches", "frameworks", "data")
+PARTS = ("startup", "reporting", "throughput", "memory", "checkpoints", "searches", "frameworks", "data", "scale")
 
 
 def main() -> None:

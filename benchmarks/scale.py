@@ -1,7 +1,7 @@
-"""The real channel and supervisor with thousands of workers, which a few processes play: they speak the protocol, and train nothing.
+"""The real channel and supervisor with thousands of workers, which a few processes play: they train nothing.
 
-Each worker reports once a second, each host of eight sends heartbeats. Measured are the driver's CPU time, its memory, how long the start of an
-attempt takes, and how long a stop order takes to reach the first and the last worker.
+Each worker reports once a second, each host of eight sends heartbeats. Measured are the driver's CPU time, its memory,
+how long the start of an attempt takes, and how long a stop order takes to reach the first and the last worker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from shoal._worker.connection import connect, dealer
 
 ON_EACH = 8
 PLAYERS = 4
-LIMIT = 30.0  # of silence; eight thousand interpreters' worth of sockets share two cores with the driver here
+LIMIT = 120.0  # of silence: thousands of sockets share two cores with the driver here
 SECONDS = 10.0  # of training that are measured
 
 

@@ -7,7 +7,7 @@ from harness import Story
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.failure import FailurePolicy
-from shoal._core.messages import AskCalls, Calls, FileEntry, PreemptAt, Preempted, Report, Stored
+from shoal._core.messages import AskCalls, Calls, FileEntry, PreemptAt, Preempted, Report, StopAt, Stored
 from shoal._core.preemption import AGREE_SECONDS
 from shoal._core.records import AttemptEnded, AttemptStarted
 from shoal._core.states import RunState
@@ -128,3 +128,69 @@ def test_survivors_that_never_ask_are_not_waited_for():
     story.exits(1, signal=9)
     story.wait(0.1)
     assert story.all(do.Kill)
+
+
+# ---- the whole run goes on in another process ------------------------------------------------------------------------
+
+
+def leaving(grace: float = 60.0, **policy: int) -> Story:
+    story = Story(2, policy=FailurePolicy(**policy)).training()
+    story.see(on.PreemptionNotice(reason="the job is taken back", grace=grace))
+    return story
+
+
+def test_when_a_run_leaves_all_ranks_are_told_and_it_stops_once_they_have_saved():
+    story = leaving()
+    for rank in range(2):
+        story.hears(rank, Calls(count=4))
+    assert [story.told(rank, PreemptAt)[0].ranks for rank in range(2)] == [[0, 1], [0, 1]]
+    for rank in range(2):
+        story.finishes(rank, informed=True)
+    story.reap()
+    assert story.end.state is RunState.STOPPED
+    assert story.end.reason == "the job is taken back"
+    assert story.run.history.group_failures == 0
+
+
+def test_a_function_that_does_not_ask_stops_at_its_next_report_in_good_time():
+    story = leaving(grace=50.0)
+    story.wait(39.9)
+    assert not story.told(0, StopAt)
+    story.wait(0.2)
+    assert story.told(0, StopAt)
+    for rank in range(2):
+        story.finishes(rank, stopped=True)
+    story.reap()
+    assert story.end.state is RunState.STOPPED
+
+
+def test_a_function_that_has_finished_by_then_has_finished():
+    story = leaving()
+    for rank in range(2):
+        story.finishes(rank)
+    story.reap()
+    assert story.end.state is RunState.FINISHED
+
+
+def test_a_failure_while_a_run_leaves_is_counted_as_the_failure_that_it_is():
+    story = leaving(max_failures=3)
+    story.raises(0)
+    story.reap()
+    assert story.end.state is RunState.STOPPED  # the next process goes on
+    assert story.run.history.group_failures == 1
+    story = leaving(max_failures=0)
+    story.raises(0)
+    story.reap()
+    assert story.end.state is RunState.FAILED
+
+
+def test_a_run_that_waits_for_room_leaves_at_once():
+    story = Story(2)
+    story.see(on.PreemptionNotice(reason="the job is taken back", grace=60.0))
+    assert story.end.state is RunState.STOPPED
+
+
+def test_what_the_engine_says_is_shown():
+    story = Story(2)
+    said = story.see(on.EngineSays(text="waiting for room"))
+    assert [c.text for c in said if isinstance(c, do.Say)] == ["waiting for room"]

@@ -154,7 +154,7 @@ class Module:
         ({"CPU": 1.0}, "cuda", ["cpu"], "gloo"),
     ],
 )
-def test_a_worker_s_devices_and_what_exchanges_their_tensors(
+def test_a_worker_s_devices_and_what_exchanges_their_tensors(  # noqa: PLR0917  pytest gives them by name
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     resources: dict[str, float],

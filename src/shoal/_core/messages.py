@@ -225,8 +225,8 @@ class Setup(Message, frozen=True, kw_only=True):
     ``sources`` has the text of code that is in no file, such as a notebook's cell, by its name; ``decided`` says
     whether a report returns only when it is decided what follows from it; ``config`` is the configuration where it is
     not in the task, ``folder`` the directory of the trial in its search's, where the task's storage is that of all
-    trials; ``reused`` says whether the process runs other trials afterwards. A large task comes once to each host, which
-    keeps it for its workers under the name ``at_host``; ``task`` is empty then.
+    trials; ``reused`` says whether the process runs other trials afterwards. A large task comes once to each host, and
+    is kept there for its workers under the name ``at_host``; ``task`` is empty then.
     """
 
     task: bytes
