@@ -31,6 +31,7 @@ from shoal._core.messages import (
     Farewell,
     Finished,
     HostHello,
+    KillWorkers,
     Pulse,
     Ready,
     Report,
@@ -109,7 +110,6 @@ class _Player:
         self._reports: dict[Any, int] = {}
         self._due: list[tuple[float, Any]] = []
         self._told: list[float] = []
-        self._left = 0
         self._over: list[Any] = []
         for name in names:
             socket = self._socket(f"h/{name}")
@@ -125,7 +125,7 @@ class _Player:
 
     def run(self) -> None:
         pulse_at = time.monotonic()
-        while self._hosts and not (self._workers == {} and self._left):
+        while self._hosts and not self._pipe.poll():  # until the driver is done
             now = time.monotonic()
             if now >= pulse_at:
                 for socket in self._hosts:
@@ -133,11 +133,11 @@ class _Player:
                 pulse_at = now + LIMIT / 4
             while self._due and self._due[0][0] <= now:
                 self._report(self._due.pop(0)[1], now)
-            wait = min([pulse_at, *(at for at, _ in self._due[:1])]) - time.monotonic()
+            wait = min([pulse_at, now + 0.2, *(at for at, _ in self._due[:1])]) - time.monotonic()
             for socket, _ in self._poller.poll(max(0, round(wait * 1000))):
                 self._hear(socket)
+        self._pipe.recv()
         self._pipe.send(self._told)
-        time.sleep(1.0)
         os._exit(0)
 
     def _report(self, socket: Any, now: float) -> None:
@@ -159,11 +159,14 @@ class _Player:
                     worker = self._socket(f"w/{order.run_id}/{order.attempt}/{order.rank}")
                     self._workers[worker] = (order.attempt, order.rank, socket)
                     self._say(worker, WorkerHello(token=self._endpoint.token, pid=order.rank + 1))
+                elif isinstance(order, KillWorkers):
+                    for worker in [w for w, (_, rank, _) in self._workers.items() if rank in order.ranks]:
+                        self._end(worker)
                 continue
             self._take(socket, self._for_worker.decode(frame))
 
     def _take(self, socket: Any, message: Any) -> None:
-        attempt, rank, host = self._workers[socket]
+        rank = self._workers[socket][1]
         if isinstance(message, Setup):
             self._say(socket, Ready())
             self._reports[socket] = 0
@@ -174,12 +177,14 @@ class _Player:
             self._reports[socket] = -1
             self._say(socket, Finished(stopped=True, reports=message.n))
         elif isinstance(message, Farewell):
-            gone = WorkerExited(run_id=self._run_id, attempt=attempt, rank=rank, exit=ExitInfo(pid=rank + 1, code=0))
-            host.send(self._encode(gone))
-            del self._workers[socket]
-            self._left += 1
-            self._poller.unregister(socket)
-            self._over.append(socket)  # closed with the context: it is being read from
+            self._end(socket)
+
+    def _end(self, socket: Any) -> None:
+        attempt, rank, host = self._workers.pop(socket)
+        gone = WorkerExited(run_id=self._run_id, attempt=attempt, rank=rank, exit=ExitInfo(pid=rank + 1, code=0))
+        host.send(self._encode(gone))
+        self._poller.unregister(socket)
+        self._over.append(socket)  # closed with the process: it is being read from
 
     def _say(self, socket: Any, message: Any) -> None:
         socket.send(self._encode(Batch(messages=[message])))
@@ -218,6 +223,8 @@ def with_workers(count: int, payload: int = 0) -> Figures:
         asked = threading.Thread(target=_measure, args=(run, figures), daemon=True)
         asked.start()
         run.run()
+    for pipe in pipes:
+        pipe.send("over")
     told = sorted(at for pipe in pipes for at in pipe.recv())
     figures.first_stop, figures.last_stop = told[0] - figures.first_stop, told[-1] - figures.first_stop
     for process in processes:
@@ -235,6 +242,7 @@ def _measure(run: Any, figures: Figures) -> None:
     time.sleep(SECONDS)
     figures.cores = (time.process_time() - cpu) / (time.monotonic() - at)
     figures.memory = psutil.Process().memory_info().rss / 2**20
+    print(figures, flush=True)
     figures.first_stop = time.monotonic()
     run.post(on.StopAsked(reason="measured"))
 

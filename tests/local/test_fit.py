@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from workers import fit, rank, run_script
 import shoal
 from shoal import train
 from shoal._core import jsonl
+from shoal._runtime.channel import Channel
 from shoal.errors import InfeasibleRequest, OutsideWorkerError, RunExists, StorageError, UnpicklableError
 from shoal.train import DataParallelTrainer, Result, RunConfig, ScalingConfig
 
@@ -509,3 +511,35 @@ def test_nobody_waits_for_a_rank_that_has_finished():
 
     with pytest.raises(train.TrainingFailedError, match="rank 1 has finished and will never join"):
         fit(train_func)
+
+
+def test_a_large_function_comes_once_to_each_host_also_for_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sent: list[tuple[str, int]] = []
+    send = Channel.send
+
+    def watched(self: Channel, peer: Any, message: Any) -> None:
+        size = len(getattr(message, "data", b"") or b"") + len(getattr(message, "task", b"") or b"")
+        sent.append((type(message).__name__, size))
+        send(self, peer, message)
+
+    monkeypatch.setattr(Channel, "send", watched)
+    ballast = os.urandom(2**20)
+    mark = tmp_path / "mark"
+
+    def train_func() -> int:
+        if train.get_context().get_world_rank() == 1 and not mark.exists():
+            mark.touch()
+            os._exit(3)
+        return len(ballast)
+
+    result = train.DataParallelTrainer(
+        train_func,
+        scaling_config=train.ScalingConfig(num_workers=3),
+        run_config=train.RunConfig(verbose=0, failure_config=train.FailureConfig(max_failures=1)),
+    ).fit()
+    assert result.return_value == 2**20
+    large = [name for name, size in sent if size > 2**20]
+    assert large == ["KeepTask", "KeepTask"]  # one for each attempt
+    assert sum(size for name, size in sent if name == "Setup") == 0

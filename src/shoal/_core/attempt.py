@@ -40,6 +40,8 @@ from shoal._core.preemption import Preemption
 from shoal._core.spec import RunSpec
 from shoal._core.states import RunState, Step
 
+FEW = 64  # workers, whose phases are told of at each change
+NOTIFY_EVERY = 0.5  # seconds, for more of them
 SLOW_START = 30.0  # seconds after which a group that is not ready is told of
 
 
@@ -101,6 +103,7 @@ class Attempt:
         self._trained_before = trained_before
         self._preemption = Preemption(spec.failure.preemption_grace, outbox)
         self._data_wait = DataWaitWatch()
+        self._notified = (RunState.PENDING, 0.0)
         self._hang = Hang(spec.failure.progress_timeout, outbox)
         self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
             WorkerHello: self._hello,
@@ -159,11 +162,9 @@ class Attempt:
         if worker.phase is not Phase.SETTING_UP:
             return
         worker.phase = Phase.TRAINING
-        if sum(w.phase is Phase.TRAINING for w in self.group.workers) == 1:
+        if self.group.tally.phases[Phase.TRAINING] == 1:
             self._hang.watch(self.group)
-        if self.state is RunState.STARTING and not any(
-            w.phase in {Phase.STARTING, Phase.SETTING_UP} for w in self.group.workers
-        ):
+        if self.state is RunState.STARTING and self.group.ready:
             self.state = self._take_step(Step.READY)
             if self.stop:
                 self._ending.ask(self.group)
@@ -228,7 +229,7 @@ class Attempt:
         self._checkpoints.closed(self.group, worker)
         for rank, answer in self.group.broken_gatherings().items():
             self._out.tell(self.group.attempt, rank, answer)
-        if all(w.over for w in self.group.workers):
+        if self.group.over:
             self._warn_of_uneven_reports()
             self._end(GRACE_AFTER_STOP)
         elif message.stopped:
@@ -405,5 +406,9 @@ class Attempt:
         self.notify()
 
     def notify(self) -> None:
-        """Tell callbacks and the display how the workers are."""
+        """Tell callbacks and the display how the workers are; of many of them not at each step of each."""
+        now, few = self._out.now, len(self.group.workers) <= FEW
+        if not few and self._notified[0] is self.state and now - self._notified[1] < NOTIFY_EVERY:
+            return
+        self._notified = (self.state, now)
         self._out.emit(do.Notify(state=self.state, attempt=self.group.attempt, workers=self.group.phases()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from shoal._core.assembly import Assembly
@@ -22,20 +23,51 @@ class Phase(enum.StrEnum):
     FAILED = "failed"
 
 
+class Tally:
+    """How many workers of a group are in each phase, and gone: thousands of them are not counted each time."""
+
+    def __init__(self) -> None:
+        self.phases: Counter[Phase] = Counter()
+        self.gone = 0
+
+
 class Worker:
     """One rank of an attempt. ``gone`` is true once its process is reaped; ``pid`` is 0 until it has said hello."""
 
-    def __init__(self, placement: Placement):
+    def __init__(self, placement: Placement, tally: Tally):
         self.placement = placement
         self.rank = placement.ranks.world_rank
-        self.phase = Phase.STARTING
         self.pid = 0
-        self.gone = False
+        self._tally = tally
+        self._phase = Phase.STARTING
+        self._gone = False
+        tally.phases[Phase.STARTING] += 1
         self.killed = False
         self.stopped = False
         self.reported_at: float | None = None
         self.interval = math.inf
         self.heard_at = 0.0
+
+    @property
+    def phase(self) -> Phase:
+        """How far it has come."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._tally.phases[self._phase] -= 1
+        self._tally.phases[phase] += 1
+        self._phase = phase
+
+    @property
+    def gone(self) -> bool:
+        """Whether its process is reaped."""
+        return self._gone
+
+    @gone.setter
+    def gone(self, gone: bool) -> None:
+        self._tally.gone += int(gone) - int(self._gone)
+        self._gone = gone
 
     def pace(self, at: float, heard: float) -> None:
         """Take note of when a report was made, in seconds of the worker's clock, and heard, in those of ours."""
@@ -56,7 +88,8 @@ class Group:
     def __init__(self, attempt: int, placements: Iterable[Placement], start: int, renames: bool = True):
         self.attempt = attempt
         self.start = start
-        self.workers = [Worker(placement) for placement in placements]
+        self.tally = Tally()
+        self.workers = [Worker(placement, self.tally) for placement in placements]
         self.assembly = Assembly(attempt, len(self.workers), start, renames)
         self.failures: list[Failure] = []
         self._gatherings: dict[str, dict[int, bytes]] = {}
@@ -64,11 +97,21 @@ class Group:
     @property
     def gone(self) -> bool:
         """Whether every process is reaped."""
-        return all(worker.gone for worker in self.workers)
+        return self.tally.gone == len(self.workers)
 
     def every(self, phase: Phase) -> bool:
         """Whether all workers are in this phase."""
-        return all(worker.phase is phase for worker in self.workers)
+        return self.tally.phases[phase] == len(self.workers)
+
+    @property
+    def ready(self) -> bool:
+        """Whether no worker is still on its way to the function."""
+        return not (self.tally.phases[Phase.STARTING] or self.tally.phases[Phase.SETTING_UP])
+
+    @property
+    def over(self) -> bool:
+        """Whether the function has ended on every rank, well or not."""
+        return self.tally.phases[Phase.FINISHED] + self.tally.phases[Phase.FAILED] == len(self.workers)
 
     def alive(self) -> list[Worker]:
         """Return the workers whose process is not known to be gone."""
@@ -132,6 +175,8 @@ class Group:
 
     def broken_gatherings(self) -> dict[int, Gathered]:
         """Return what to tell ranks that wait for one that has finished and so will never join them."""
+        if not self._gatherings:
+            return {}
         finished = {worker.rank for worker in self.workers if worker.phase is Phase.FINISHED}
         told: dict[int, Gathered] = {}
         for key, parts in list(self._gatherings.items()):
