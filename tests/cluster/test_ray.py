@@ -47,9 +47,10 @@ def train_func(config):
             train.report(metrics)
 
 def main(
-    name, num_workers=3, steps=5, pause=0.0, every=10, resources=None, strategy="PACK", init=None, resume=False, **more
+    name, num_workers=3, steps=5, pause=0.0, every=10, resources=None, strategy="PACK", init=None, resume=False,
+    address="{address}", **more
 ):
-    shoal.init("{address}", **(init or {{}}))
+    shoal.init(address, **(init or {{}}))
     if isinstance(num_workers, list):
         num_workers = tuple(num_workers)
     result = TorchTrainer(
@@ -213,6 +214,26 @@ def test_workers_end_when_their_driver_is_cut_off_and_another_goes_on(cluster: H
     told = on.ends()
     assert told["rows"]["step"] == list(range(60))
     assert told["attempts"][-1][1] >= 10
+
+
+@pytest.mark.timeout(180)
+def test_where_machines_come_on_request_a_run_waits_for_them_and_says_so(cluster: Hosts):
+    cluster.leave(3)
+    settings = {"num_workers": 3, "resources": {"CPU": 2}, "init": {"autoscaling": True}}
+    run = Run(cluster, "waiting", **settings)
+    time.sleep(5.0)
+    cluster.join(3)
+    told = run.ends()
+    assert told["rows"]["world_size"] == [3] * 5
+    assert (
+        "waiting for" in run.output and "room for 3 workers with CPU 2 each; there is room for workers on" in run.output
+    )
+
+
+@pytest.mark.timeout(180)
+def test_a_driver_outside_of_the_cluster_connects_through_its_head(cluster: Hosts):
+    run = Run(cluster, "outside", host=3, num_workers=2, address="ray://10.77.0.11:10001")
+    assert run.ends()["rows"]["step"] == list(range(5))
 
 
 @pytest.mark.timeout(180)

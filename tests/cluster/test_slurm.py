@@ -33,6 +33,13 @@ def train_func(config):
     import torch.distributed as dist
     (HERE / f"pid-{{train.get_context().get_world_rank()}}").write_text(str(os.getpid()))
     start = step_of(train.get_checkpoint())
+    if config["children"] and start == 0:
+        mark = HERE / f"child-{{train.get_context().get_world_rank()}}"
+        mark.touch()
+        if os.fork() == 0:  # as a loader of torch does
+            time.sleep(3)
+            mark.write_text("lived")
+            os._exit(0)
     for step in range(start, config["steps"]):
         time.sleep(config["pause"])
         total = torch.ones(1)
@@ -49,10 +56,10 @@ def train_func(config):
         if leaving:
             return
 
-def main(num_workers=6, name=None, steps=5, pause=0.0, every=1000, strategy="PACK", **failure):
+def main(num_workers=6, name=None, steps=5, pause=0.0, every=1000, strategy="PACK", children=False, **failure):
     result = TorchTrainer(
         train_func,
-        train_loop_config={{"steps": steps, "pause": pause, "every": every}},
+        train_loop_config={{"steps": steps, "pause": pause, "every": every, "children": children}},
         scaling_config=train.ScalingConfig(
             num_workers=num_workers, resources_per_worker={{"CPU": 2}}, placement_strategy=strategy,
             elastic_resize_monitor_interval_s=0.5, elastic_room_wait_s=1,
@@ -185,6 +192,45 @@ def test_a_job_that_is_stopped_keeps_what_it_has_committed(slurm: Path, tmp_path
     told = job.ends()
     assert told["interrupted"]
     assert not [p for p in psutil.process_iter() if any(_on_node(p, node, tmp_path) for node in ("n1", "n2", "n3"))]
+
+
+@pytest.mark.timeout(180)
+def test_a_signal_to_every_process_of_the_job_reaches_each_worker_once_and_no_child_of_it(slurm: Path, tmp_path: Path):
+    job = Job(tmp_path, {"num_workers": 3, "steps": 30, "pause": 0.2, "children": True, "preemption_grace_s": 20})
+    until(lambda: job.reported(5) and len(list(tmp_path.glob("child-*"))) == 3, 60, job.output)
+    subprocess.run(["scancel", "--signal=USR1", job.number], check=True)  # all steps: hosts, workers, their children
+    told = job.ends()
+    assert told["steps"] == list(range(30))
+    assert len(told["attempts"]) == 2  # all ranks saved at the same step, and began again after it
+    assert told["attempts"][1][1] >= 5
+    for child in tmp_path.glob("child-*"):
+        assert child.read_text().endswith("lived")
+
+
+@pytest.mark.timeout(180)
+def test_a_search_runs_within_one_job(slurm: Path, tmp_path: Path):
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(f"""
+        import os
+        from shoal import train, tune
+
+        def objective(config):
+            tune.report({{"loss": config["x"], "node": os.environ["SLURMD_NODENAME"]}})
+
+        grid = tune.Tuner(
+            objective,
+            param_space={{"x": tune.uniform(0, 1)}},
+            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=40),
+            run_config=train.RunConfig(storage_path={str(tmp_path)!r}),
+        ).fit()
+        print("trials", len(grid), "errors", len(grid.errors), sorted({{r.metrics["node"] for r in grid}}))
+        """)
+    )
+    asked = ["--engine", "slurm", "--nodes", "3", "--cpus-per-node", "4"]
+    done = command(tmp_path, "submit", *asked, "script.py")
+    assert done.returncode == 0, done.stdout
+    assert "trials 40 errors 0 ['n1', 'n2', 'n3']" in done.stdout
+    assert list(tmp_path.glob("objective_slurm_*"))
 
 
 @pytest.mark.timeout(120)

@@ -17,6 +17,7 @@ import zmq
 
 from shoal import train
 from shoal._core.messages import Batch, Endpoint, HostHello, Report, WorkerHello, WorkerOutput
+from shoal._host.place import towards
 from shoal._runtime import context
 from shoal._runtime.channel import Channel
 from shoal._worker.connection import connect, dealer
@@ -59,6 +60,19 @@ def test_who_has_the_key_and_the_token_is_heard(channel: Channel, peers: zmq.Con
     assert [type(message) for message in heard(channel)] == [HostHello]
     assert channel.strangers is not None and not channel.strangers.look()
     peer.close()
+
+
+def test_addresses_may_be_of_either_version(peers: zmq.Context[zmq.Socket[bytes]]):
+    for host, written in (("127.0.0.1", "tcp://127.0.0.1:"), ("::1", "tcp://[::1]:")):
+        one = Channel(host)
+        assert one.endpoint.address.startswith(written)
+        peer = dealer(peers, "h/one")
+        connect(peer, one.endpoint)
+        peer.send(hello(one.endpoint))
+        assert len(heard(one)) == 1
+        assert towards(one.endpoint.address) == host
+        peer.close()
+        one.close()
 
 
 @pytest.mark.parametrize("key", ["none", "of its own", "of another run"])

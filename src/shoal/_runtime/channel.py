@@ -166,9 +166,11 @@ class Channel:
         self._socket.curve_server = True
         self._socket.curve_publickey = server_public
         self._socket.curve_secretkey = server_secret
-        port = self._socket.bind_to_random_port(f"tcp://{host}")
+        self._socket.ipv6 = ":" in host
+        place = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+        port = self._socket.bind_to_random_port(place)
         return Endpoint(
-            address=f"tcp://{host}:{port}",
+            address=f"{place}:{port}",
             token=secrets.token_hex(16),
             server_key=server_public.decode(),
             client_public=client_public.decode(),

@@ -23,6 +23,8 @@ def kept_task(directory: str, run_id: str, name: str) -> Path:
 
 def connect(socket: zmq.Socket[bytes], endpoint: Endpoint) -> None:
     """Connect with a supervisor, encrypted where it listens on a network."""
+    if "[" in endpoint.address:
+        socket.ipv6 = True
     if endpoint.server_key:
         socket.curve_serverkey = endpoint.server_key.encode()
         socket.curve_publickey = endpoint.client_public.encode()

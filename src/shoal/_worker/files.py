@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,6 +47,12 @@ def stage(target: Path) -> None:
     try:
         target.mkdir(exist_ok=True)
     except FileNotFoundError:
+        if not target.parent.parent.is_dir():
+            raise FileNotFoundError(
+                f"the run's directory {target.parent.parent} is not there on {socket.gethostname()}: it is removed, or "
+                "lies on a disk of the driver's machine alone. Workers on several machines need a storage_path "
+                "that all of them reach: a shared file system, or a URL such as s3://bucket/runs"
+            ) from None
         target.parent.mkdir(exist_ok=True)
         target.mkdir(exist_ok=True)
 

@@ -12,8 +12,7 @@ import queue
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
@@ -21,71 +20,13 @@ from shoal._core.events import Acquired, CapacityChanged, EngineSays, HostLost, 
 from shoal._core.nodes import Node, check_nodes, distribute, fits, suitable
 from shoal._core.scaling import GroupRequest
 from shoal._runtime.accelerators import ACCELERATORS
+from shoal.engines.places import ClusterLease, Host, Place, shown
 
 LIMIT = 5.0  # seconds of silence after which a host and its supervisor take each other for lost
 LOOK_EVERY = 1.0  # seconds between two looks at which machines there are, while anybody has room or wants it
 LAUNCH_LIMIT = 30.0  # seconds for a host to start
+TROUBLE_LIMIT = 30.0  # seconds for which a cluster that does not answer is asked again
 TRY_AGAIN = 3.0  # seconds before a host is started again on a machine that has lost one
-TELL_AFTER = 2.0  # seconds of waiting before that is said, and then again at every doubling
-
-
-class Host(Protocol):
-    """A host on another machine."""
-
-    def order(self, order: Mapping[str, object]) -> None:
-        """Have it take an order, ``Serve`` or ``Drop``."""
-
-    def end(self) -> None:
-        """Have it end, with its workers. Does not wait."""
-
-
-class _Place:
-    """A machine, and the host that is on it or being started there."""
-
-    def __init__(self, node: Node):
-        self.node = node
-        self.used: dict[str, float] = {}
-        self.devices_in_use: set[str] = set()
-        self.host: Host | None = None
-        self.name = ""
-        self.ready = False
-        self.since = 0.0
-        self.doubtful_until: float | None = None  # a host was lost here: nothing begins here before one is ready
-        self.trouble = ""
-        self.serving: set[str] = set()
-
-    def free(self) -> dict[str, float]:
-        taken = self.node.taken
-        return {n: amount - self.used.get(n, 0.0) - taken.get(n, 0.0) for n, amount in self.node.total.items()}
-
-
-class ClusterLease:
-    """Room for one group on the machines of a cluster."""
-
-    def __init__(self, engine: ClusterEngine, request: GroupRequest, inbox: Inbox):
-        self.request, self.inbox = request, inbox
-        self.plan: list[tuple[str, int]] = []
-        self.hosts: dict[str, str] = {}
-        self.devices: dict[str, Sequence[str]] = {}
-        self.reservation: object = None
-        self.told = 0
-        self.since = self.say_at = time.monotonic()
-        self.say_at += TELL_AFTER
-        self._engine = engine
-
-    @property
-    def amounts(self) -> dict[str, float]:
-        """What one worker takes; nothing where only a host is wanted."""
-        return {name: amount for name, amount in self.request.resources.items() if amount > 0}
-
-    @property
-    def count(self) -> int:
-        """How many workers there is room for."""
-        return sum(count for _, count in self.plan)
-
-    def release(self) -> None:
-        """Give the room back."""
-        self._engine.do(lambda: self._engine.give_back(self))
 
 
 class ClusterEngine(Engine):
@@ -104,13 +45,14 @@ class ClusterEngine(Engine):
         if not heartbeat_s >= 1:
             raise ValueError(f"heartbeat_s={heartbeat_s!r}: give at least one second")
         self._limit = heartbeat_s
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, Place] = {}
         self._active: list[ClusterLease] = []
         self._waiting: list[ClusterLease] = []
         self._numbers = itertools.count(1)
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._steward: threading.Thread | None = None
         self._start = threading.Lock()
+        self._trouble_since: float | None = None
 
     # ---- what a kind of cluster says --------------------------------------------------------------------------------
 
@@ -139,7 +81,7 @@ class ClusterEngine(Engine):
 
     def total(self) -> Mapping[str, float]:
         amounts: dict[str, float] = {}
-        for place in list(self._places.values()) or [_Place(node) for node in self.nodes()]:
+        for place in list(self._places.values()) or [Place(node) for node in self.nodes()]:
             if place.doubtful_until is not None:
                 continue  # nobody waits for a machine that has just been lost
             for name, amount in place.node.total.items():
@@ -189,6 +131,7 @@ class ClusterEngine(Engine):
                 break
             try:
                 work()
+                self._trouble_since = None
             except Exception as error:
                 self._in_trouble(error)
         for place in self._places.values():
@@ -197,13 +140,18 @@ class ClusterEngine(Engine):
         self._places.clear()
 
     def _in_trouble(self, error: Exception) -> None:
-        """The cluster does not do what it is asked: nobody is left waiting for it in silence."""
+        """The cluster does not do what it is asked: it is asked again for a while, and nobody waits in silence."""
         reason = f"{self.where} does not answer: {type(error).__name__}: {error}"
-        waiting, self._waiting = self._waiting, []
-        for lease in waiting:
-            lease.inbox.post(Infeasible(reason=reason))
-        for lease in self._active:
-            lease.inbox.post(EngineSays(text=reason, level="warning"))
+        now = time.monotonic()
+        if self._trouble_since is None:
+            self._trouble_since = now
+            for lease in [*self._waiting, *self._active]:
+                lease.inbox.post(EngineSays(text=reason, level="warning"))
+        elif now - self._trouble_since > TROUBLE_LIMIT:
+            waiting, self._waiting = self._waiting, []
+            for lease in waiting:
+                self._drop_plan(lease)
+                lease.inbox.post(Infeasible(reason=f"{reason} (for {TROUBLE_LIMIT:g} s)"))
 
     def _look(self) -> None:
         """See which machines there are, and who can be given room now."""
@@ -213,7 +161,7 @@ class ClusterEngine(Engine):
             self._host_ended(place.name, f"{self.where} has no machine {shown(name)} any more")
             del self._places[name]
         for name, node in found.items():
-            self._places.setdefault(name, _Place(node)).node = node
+            self._places.setdefault(name, Place(node)).node = node
         self._places = {name: self._places[name] for name in found}
         now = time.monotonic()
         for place in list(self._places.values()):
@@ -225,15 +173,18 @@ class ClusterEngine(Engine):
         self._tell_of_capacity()
 
     def _ask(self, lease: ClusterLease) -> None:
-        if not self._places or not (self._active or self._waiting):
-            self._look()
+        others = bool(self._active or self._waiting)
+        self._waiting.append(lease)
         try:
             self.check(lease.request)
         except InfeasibleRequest as error:
+            self._waiting.remove(lease)
             lease.inbox.post(Infeasible(reason=str(error)))
             return
-        self._waiting.append(lease)
-        self._grant()
+        if others and self._places:
+            self._grant()
+        else:
+            self._look()
 
     def _grant(self) -> None:
         """Give room in the order of asking; nobody overtakes, so that a large group does not starve."""
@@ -298,7 +249,7 @@ class ClusterEngine(Engine):
         lease.told = lease.count
         lease.inbox.post(Acquired(slots=tuple(slots)))
 
-    def _devices_of(self, place: _Place, lease: ClusterLease, count: int) -> list[str]:
+    def _devices_of(self, place: Place, lease: ClusterLease, count: int) -> list[str]:
         devices = [device for device in place.node.devices if device not in place.devices_in_use][:count]
         place.devices_in_use.update(devices)
         lease.devices[place.node.name] = devices
@@ -331,11 +282,11 @@ class ClusterEngine(Engine):
         """Tell runs with a range of workers for how many there is room, the oldest first."""
         for lease in self._active:
             request = lease.request
-            if request.max_workers == 1 or (lease.count >= request.max_workers and lease.told == lease.count):
+            if request.max_workers == 1:
                 continue
             have = sum(c for n, c in lease.plan if n in self._places and self._places[n].name == lease.hosts[n])
             more = 0
-            if not self._waiting:
+            if have < request.max_workers and not self._waiting:
                 for place in self._places.values():
                     room = fits(request, place.free()) if suitable(request, place.node.labels) else 0
                     if room and place.host is None and place.doubtful_until is None:
@@ -348,7 +299,7 @@ class ClusterEngine(Engine):
 
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
-    def _launch(self, place: _Place) -> None:
+    def _launch(self, place: Place) -> None:
         node, name = place.node.name, f"{place.node.name}-{os.getpid()}-{next(self._numbers)}"
         place.name, place.ready, place.since = name, False, time.monotonic()
         place.serving.clear()
@@ -381,7 +332,7 @@ class ClusterEngine(Engine):
                 self._drop_plan(lease)
         self._grant()
 
-    def _serve(self, place: _Place, inbox: Inbox) -> None:
+    def _serve(self, place: Place, inbox: Inbox) -> None:
         if inbox.run_id in place.serving or place.host is None:
             return
         place.serving.add(inbox.run_id)
@@ -411,8 +362,3 @@ class ClusterEngine(Engine):
                 level="info",
             )
         )
-
-
-def shown(node: str) -> str:
-    """Return a machine's name for people: what stands before a slash."""
-    return node.partition("/")[0]

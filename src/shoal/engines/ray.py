@@ -22,7 +22,8 @@ from shoal._runtime.accelerators import ACCELERATORS
 from shoal._runtime.addresses import own_address
 from shoal._runtime.requirements import require
 from shoal._version import __version__
-from shoal.engines.cluster import LIMIT, ClusterEngine, ClusterLease, shown
+from shoal.engines.cluster import LIMIT, ClusterEngine
+from shoal.engines.places import ClusterLease, shown
 from shoal.engines.ray_host import HostActor
 
 CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
