@@ -198,15 +198,20 @@ def _submit_slurm(options: argparse.Namespace, arguments: list[str]) -> str:
     if options.dry_run:
         print(request.text())
         return ""
+    _need("sbatch")
     file = Path(f"{name}.sbatch")
     file.write_text(request.text())
     print(f"the batch script is {file}")
     return _slurm("sbatch", "--parsable", str(file)).partition(";")[0]
 
 
-def _slurm(command: str, *arguments: str) -> str:
+def _need(command: str) -> None:
     if shutil.which(command) is None:
         raise ShoalError(f"the command {command} is not here: log in to a machine of the SLURM cluster")
+
+
+def _slurm(command: str, *arguments: str) -> str:
+    _need(command)
     done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ShoalError(f"{command} says: {done.stderr.strip() or done.stdout.strip()}")

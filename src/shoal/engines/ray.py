@@ -27,6 +27,7 @@ from shoal.engines.places import ClusterLease, shown
 from shoal.engines.ray_host import HostActor
 
 CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
+LAST_CLUSTER = Path("/tmp/ray/ray_current_cluster")  # where Ray writes down which cluster this machine is part of
 RESERVE_LIMIT = 10.0  # seconds in which Ray reserves what was free a moment ago
 KEPT = ("CPU", "GPU", "TPU", "NPU", "neuron_cores", "memory")
 
@@ -233,6 +234,8 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
     """
     if not ray.is_initialized():
         place = address.removeprefix("ray://")
+        if address == "auto":
+            place = os.environ.get("RAY_ADDRESS") or _text(LAST_CLUSTER)
         if ":" in place:
             check_answers(place)
         before = signal.getsignal(signal.SIGTERM) if threading.current_thread() is threading.main_thread() else None
@@ -244,14 +247,18 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
                 log_to_driver=False,
                 configure_logging=False,
                 runtime_env=dict(runtime_env) if runtime_env else None,
-                **({"_node_ip_address": own_address([place.rpartition(":")[0]])} if address == place != "auto" else {}),
+                **({"_node_ip_address": own_address([place.rpartition(":")[0]])} if address == place else {}),
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise ShoalError(_why(address, error)) from error
+            raise ShoalError(_why(place or address, error)) from error
         finally:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)  # Ray's would end this process without a word to the run
     return str(ray.get_runtime_context().get_node_id())
+
+
+def _text(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
 
 
 def use_token(environment: MutableMapping[str, str]) -> None:
