@@ -33,12 +33,12 @@ def train_func(config):
     import torch.distributed as dist
     (HERE / f"pid-{{train.get_context().get_world_rank()}}").write_text(str(os.getpid()))
     start = step_of(train.get_checkpoint())
+    child, mark = 0, HERE / f"child-{{train.get_context().get_world_rank()}}"
     if config["children"] and start == 0:
-        mark = HERE / f"child-{{train.get_context().get_world_rank()}}"
         mark.touch()
-        if os.fork() == 0:  # as a loader of torch does
+        child = os.fork()  # as a loader of torch does
+        if child == 0:
             time.sleep(3)
-            mark.write_text("lived")
             os._exit(0)
     for step in range(start, config["steps"]):
         time.sleep(config["pause"])
@@ -46,6 +46,8 @@ def train_func(config):
         if dist.is_initialized():
             dist.all_reduce(total)
         leaving = train.get_preemption_info()
+        if leaving and child:
+            mark.write_text(f"ended with {{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}}")
         metrics = {{"step": step, "start": start, "total": total.item(), "node": os.environ["SLURMD_NODENAME"]}}
         if leaving or step % config["every"] == config["every"] - 1:
             with train.checkpoint_dir() as directory:
@@ -204,7 +206,7 @@ def test_a_signal_to_every_process_of_the_job_reaches_each_worker_once_and_no_ch
     assert len(told["attempts"]) == 2  # all ranks saved at the same step, and began again after it
     assert told["attempts"][1][1] >= 5
     for child in tmp_path.glob("child-*"):
-        assert child.read_text().endswith("lived")
+        assert child.read_text() == "ended with 0"
 
 
 @pytest.mark.timeout(180)

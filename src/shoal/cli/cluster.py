@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,8 @@ def start_(options: argparse.Namespace) -> int:
     if options.head:
         _make_token()
         command += ["--head", f"--port={options.port}", f"--dashboard-host={options.dashboard_host}"]
+        # Ray 2.60 tells the server for ray:// this port before it is chosen, and that server then waits in vain.
+        command += [f"--runtime-env-agent-port={_free_port(address)}"]
     else:
         from shoal.engines.ray import check_answers
 
@@ -123,6 +126,12 @@ def stop_(options: argparse.Namespace) -> int:
     done = _ray("stop", *(["--force"] if options.force else []), quiet=True)
     print("This machine is part of no cluster now." if done.returncode == 0 else done.stdout + done.stderr)
     return done.returncode
+
+
+def _free_port(address: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
 
 def _make_token() -> None:

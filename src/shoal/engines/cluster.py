@@ -195,6 +195,7 @@ class ClusterEngine(Engine):
                 self.want(lease)
                 return
             if not all(self._places[name].ready for name, _ in lease.plan):
+                self._say_what_is_missing(lease)
                 return
             if not self.reserve(lease):
                 self._drop_plan(lease)
@@ -354,11 +355,14 @@ class ClusterEngine(Engine):
         lease.say_at = now + (now - lease.since)
         rooms = {name: fits(lease.request, place.free()) for name, place in self._places.items()}
         there = ", ".join(f"{shown(name)}: {count}" for name, count in rooms.items()) or "no machine"
+        starting = ", ".join(shown(name) for name, _ in lease.plan if not self._places[name].ready)
         doubt = "; ".join(f"{shown(n)}: {p.trouble}" for n, p in self._places.items() if p.doubtful_until is not None)
         lease.inbox.post(
             EngineSays(
                 text=f"waiting for {now - lease.since:.0f} s for room for {lease.request}; there is room for workers "
-                f"on {there}" + (f" ({doubt})" if doubt else ""),
+                f"on {there}"
+                + (f" ({doubt})" if doubt else "")
+                + (f"; hosts are starting on {starting}" if starting else ""),
                 level="info",
             )
         )

@@ -24,7 +24,6 @@ from shoal._runtime.requirements import require
 from shoal._version import __version__
 from shoal.engines.cluster import LIMIT, ClusterEngine
 from shoal.engines.places import ClusterLease, shown
-from shoal.engines.ray_host import HostActor
 
 CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
 LAST_CLUSTER = Path("/tmp/ray/ray_current_cluster")  # where Ray writes down which cluster this machine is part of
@@ -159,6 +158,8 @@ class RayEngine(ClusterEngine):
     # ---- hosts ------------------------------------------------------------------------------------------------------
 
     def launch(self, node: str, name: str, ready: Callable[[], None], ended: Callable[[str], None]) -> _ActorHost:
+        from shoal.engines.ray_host import HostActor  # it imports Ray, which looks at once whether it has a token
+
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(self._ids[node], soft=False)
         remote = self._ray.remote(num_cpus=0, max_restarts=0, concurrency_groups={"wait": 1})(HostActor)
         actor = remote.options(scheduling_strategy=strategy).remote(shown(node), name)
@@ -178,7 +179,7 @@ class RayEngine(ClusterEngine):
                 ended(f"versions differ: {', '.join(other)}. The same ones are needed on every machine")
                 return
             ready()
-            ended(self._ray.get(actor.wait.options(concurrency_group="wait").remote()))
+            ended(self._ray.get(actor.wait.remote()))
         except Exception as error:
             ended(_reason(error))
 

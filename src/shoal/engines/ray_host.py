@@ -11,6 +11,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import ray
+
 from shoal._version import __version__
 
 
@@ -56,6 +58,7 @@ class HostActor:
             self._process.stdin.write(json.dumps({**order, "host": self._name}).encode() + b"\n")
             self._process.stdin.flush()
 
+    @ray.method(concurrency_group="wait")
     def wait(self) -> str:
         """Return how the host ended, once it has."""
         if self._process is None:
