@@ -175,6 +175,7 @@ def test_what_is_recorded_cannot_be_played_again(channel: Channel, peers: zmq.Co
 
 
 def test_a_run_goes_on_under_attack_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    context.shutdown()  # the engine of earlier tests, with its host
     engine = LocalEngine()
     engine.listen_on = "127.0.0.1"
     context._engine = engine
