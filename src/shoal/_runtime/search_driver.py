@@ -283,6 +283,9 @@ class SearchDriver:
 
     def _updated(self, command: search.Updated) -> None:
         trial = self.machine.table[command.trial_id]
+        source = self.machine.table.find(self.machine.table.adoptions.get(command.trial_id))
+        if command.what == "cloned" and source is not None:
+            self.parts.runs.cloned(trial, source)
         self.parts.display.on_trial(command.what, trial)
         self.parts.listener.on_trial(command.what, trial)
 

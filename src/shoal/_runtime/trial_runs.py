@@ -38,7 +38,17 @@ class Pins:
 
     def __init__(self) -> None:
         self._wanted: dict[str, set[tuple[str, str]]] = {}
+        self._reserved: dict[str, tuple[str, str]] = {}
         self._deferred: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def reserve(self, adopter: str, owner: str, name: str) -> None:
+        """A trial is going to go on from this checkpoint: keep it until it has."""
+        self._reserved[adopter] = (owner, name)
+
+    def release(self, adopter: str) -> None:
+        """A trial has gone on, or does not."""
+        if self._reserved.pop(adopter, None) is not None:
+            self._delete_unwanted()
 
     def look(self, adopter: str, history: History) -> None:
         """Take note of what a trial wants of others, and delete what it was the last to want."""
@@ -47,6 +57,9 @@ class Pins:
             self._wanted[adopter] = wanted
         elif self._wanted.pop(adopter, None) is None:
             return
+        self._delete_unwanted()
+
+    def _delete_unwanted(self) -> None:
         for pin in [pin for pin in self._deferred if not self._held(pin)]:
             self._deferred.pop(pin)()
 
@@ -58,7 +71,7 @@ class Pins:
             delete()
 
     def _held(self, pin: tuple[str, str]) -> bool:
-        return any(pin in wanted for wanted in self._wanted.values())
+        return pin in self._reserved.values() or any(pin in wanted for wanted in self._wanted.values())
 
 
 def _pin(name: str) -> tuple[str, str] | None:
@@ -128,6 +141,7 @@ class TrialRuns:
         self._job_of, self._name_of, self._decided = job_of, name_of, decided
         self._reuse = reuse
         self._pins = Pins()
+        self._chosen: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._task: PickledTask | None = None
 
@@ -145,6 +159,15 @@ class TrialRuns:
         """Keep what a trial of an earlier driver goes on from."""
         name = self.directory(trial)
         self._pins.look(name, read_history(self._home.work / name / "journal.jsonl"))
+
+    def cloned(self, trial: Trial, source: Trial) -> None:
+        """A trial is to go on from what another one has now, even if that one has stored more by then."""
+        owner = self.directory(source)
+        theirs = read_history(self._home.work / owner / "journal.jsonl").checkpoints
+        newest = max(theirs, key=lambda c: c.n, default=None)
+        if newest is not None and source is not trial:
+            self._chosen[trial.trial_id] = newest.n
+            self._pins.reserve(self.directory(trial), owner, newest.name)
 
     def prepare(
         self, trial: Trial, *, anew: bool, source: Trial | None, display: Display, observer: Observer
@@ -165,6 +188,7 @@ class TrialRuns:
             self._adopt(trial, files, source, display)
         earlier = read_earlier(home.work) if home.resumed else Earlier()
         self._pins.look(name, earlier.history)
+        self._pins.release(name)
         parts = Parts(
             job=job,
             run_id=trial.trial_id,
@@ -235,7 +259,9 @@ class TrialRuns:
         """Make another trial's newest checkpoint this one's newest."""
         own, name = read_history(files.work / "journal.jsonl"), self.directory(source)
         theirs = read_history(self._home.work / name / "journal.jsonl").checkpoints
-        newest = max(theirs, key=lambda c: c.n, default=None)
+        chosen = self._chosen.pop(trial.trial_id, None)
+        at_that_time = [c for c in theirs if c.n == chosen]
+        newest = max(at_that_time or theirs, key=lambda c: c.n, default=None)
         if source is trial:
             return  # it goes on from its own, with another configuration
         if newest is None:
