@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import psutil
 
@@ -29,7 +30,7 @@ def network_variables(endpoint: str, environment: Mapping[str, str]) -> dict[str
     The address is that of the interface in ``$SHOAL_HOST_INTERFACE``, else of the one on the way to the supervisor.
     """
     name = environment.get(INTERFACE, "")
-    address = _address_of(name) if name else towards(endpoint)
+    address = address_of(name) if name else towards(endpoint)
     found = {"SHOAL_HOST_ADDRESS": address}
     name = name or interface_of(address)
     if name:
@@ -56,9 +57,27 @@ def interface_of(address: str) -> str:
     return ""
 
 
-def _address_of(interface: str) -> str:
+def address_of(interface: str) -> str:
+    """Return the address of a network interface, IPv4 where it has one; raise ``OSError`` if it has none."""
+    interfaces = psutil.net_if_addrs()
     for family in (socket.AF_INET, socket.AF_INET6):
-        for entry in psutil.net_if_addrs().get(interface, []):
+        for entry in interfaces.get(interface, []):
             if entry.family == family:
                 return str(entry.address).partition("%")[0]
-    raise OSError(f"${INTERFACE}={interface!r}: there is no such interface here, or it has no address")
+    raise OSError(
+        f"${INTERFACE}={interface!r}: there is no such interface here, or it has no address; there are "
+        f"{', '.join(interfaces)}"
+    )
+
+
+def host_environment(environment: Mapping[str, str], *directories: str) -> dict[str, str]:
+    """Return the environment of a host's process, which finds this shoal even where a script has put it on the path.
+
+    Parameters
+    ----------
+    directories : str
+        Further places to look for modules in.
+    """
+    given = filter(None, [environment.get("PYTHONPATH")])
+    paths = [str(Path(__file__).parents[2]), *directories, *given]
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}

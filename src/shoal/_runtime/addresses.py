@@ -6,10 +6,8 @@ import os
 import socket
 from collections.abc import Sequence
 
-import psutil
-
 from shoal._core.errors import ShoalError
-from shoal._host.place import INTERFACE, towards
+from shoal._host.place import INTERFACE, address_of, towards
 
 
 def own_address(others: Sequence[str] = ()) -> str:
@@ -23,10 +21,13 @@ def own_address(others: Sequence[str] = ()) -> str:
     Raises
     ------
     ShoalError
-        If there is no interface of the name in the variable.
+        If there is no interface of the name in the variable, or it has no address.
     """
     if name := os.environ.get(INTERFACE):
-        return address_of(name)
+        try:
+            return address_of(name)
+        except OSError as error:
+            raise ShoalError(str(error)) from error
     here = socket.gethostname()
     for other in [*(o for o in others if o.partition(".")[0] != here.partition(".")[0]), "192.0.2.1", "2001:db8::1"]:
         try:
@@ -34,15 +35,3 @@ def own_address(others: Sequence[str] = ()) -> str:
         except OSError:
             continue  # it has no address here, or nothing leads there
     return "127.0.0.1"
-
-
-def address_of(interface: str) -> str:
-    """Return the address of a network interface, IPv4 where it has one."""
-    interfaces = psutil.net_if_addrs()
-    if interface not in interfaces:
-        raise ShoalError(f"${INTERFACE}={interface!r}: there is no such interface; there are {', '.join(interfaces)}")
-    found = {entry.family: entry.address for entry in interfaces[interface]}
-    for family in (socket.AF_INET, socket.AF_INET6):
-        if family in found:
-            return found[family].partition("%")[0]
-    raise ShoalError(f"${INTERFACE}={interface!r}: the interface has no address")

@@ -19,6 +19,7 @@ from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
 from shoal._core.events import Acquired, CapacityChanged, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
+from shoal._host.place import host_environment
 from shoal._runtime.accelerators import Accelerator, accelerator_here
 
 
@@ -204,16 +205,13 @@ class HostProcess:
         self._ending = False
         self.directory = Path(tempfile.mkdtemp(prefix="shoal-host-"))
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
-        # The host must find this shoal even where the driver's script has put it on the path by itself.
-        package_parent = str(Path(__file__).parents[2])
-        paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shoal._host", str(self.directory), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=host_environment(os.environ),
         )
         # A name of its own, so that what was meant for a host that has died never reaches the next.
         self.name = f"local-{self.process.pid}"

@@ -129,14 +129,16 @@ class RayEngine(ClusterEngine):
         lease.reservation = group
         kind = next((a for a in ACCELERATORS if lease.request.resources.get(a.resource)), None)
         if kind is not None:
-            each = lease.request.resources[kind.resource]
+            amounts = [lease.amounts[kind.resource] * count for _, count in lease.plan]
             asked = [
-                _devices.options(
+                ray.remote(_devices_here)
+                .options(
                     num_cpus=0,
-                    **({"num_gpus": each * count} if kind.resource == "GPU" else {"resources": {kind.resource: each}}),
+                    **({"num_gpus": amount} if kind.resource == "GPU" else {"resources": {kind.resource: amount}}),
                     scheduling_strategy=ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, index),
-                ).remote(kind.resource)
-                for index, (_, count) in enumerate(lease.plan)
+                )
+                .remote(kind.resource)
+                for index, amount in enumerate(amounts)
             ]
             lease.devices = dict(zip((name for name, _ in lease.plan), ray.get(asked, timeout=60.0), strict=True))
         if self._asked_for is lease:
@@ -185,9 +187,7 @@ class RayEngine(ClusterEngine):
 
     def close(self) -> None:
         for watch in self._watches:
-            watch.join(
-                timeout=5.0
-            )  # its host is ended; whoever still asks Ray once it is shut down would start another
+            watch.join(timeout=5.0)  # its host is ended; to ask Ray once it is shut down would start another
         if self._ray.is_initialized():
             self._ray.shutdown()
 
@@ -205,18 +205,6 @@ class _ActorHost:
         if self._ray.is_initialized():  # else Ray would start a cluster for this
             with contextlib.suppress(Exception):  # it may be gone
                 self._ray.kill(self._actor)
-
-
-class _Devices:
-    """A task that says which accelerators Ray gives to a bundle; made a remote function when Ray is there."""
-
-    def options(self, **settings: Any) -> Any:
-        import ray
-
-        return ray.remote(_devices_here).options(**settings)
-
-
-_devices = _Devices()
 
 
 def _devices_here(resource: str) -> list[str]:

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 import ray
 
+from shoal._host.place import host_environment
 from shoal._version import __version__
 
 
@@ -32,14 +32,13 @@ class HostActor:
         # Ray hides accelerators from an actor that has asked for none, and gives it one thread.
         hidden = {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"}
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        paths = [str(Path(__file__).parents[2]), os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "shoal._host", "-", "0"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**environment, "SHOAL_NODE_NAME": self._node, "PYTHONPATH": os.pathsep.join(paths)},
+            env=host_environment({**environment, "SHOAL_NODE_NAME": self._node}, os.getcwd()),
         )
         self.order({"type": "Names", "names": {self._node: self._name}})
         assert self._process.stdout is not None

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from shoal._core.errors import ShoalError
 from shoal._core.nodes import Node
 from shoal._core.slurm import REQUEUE, Allocation, ended_tasks, host_step
+from shoal._host.place import host_environment
 from shoal._runtime.addresses import own_address
 from shoal.engines.cluster import LIMIT, ClusterEngine
 
@@ -112,7 +112,6 @@ class _Step:
         self._ready = {name: ready for name, ready, _ in hosts.values()}
         self._ended = {node: ended for node, (_, _, ended) in hosts.items()}
         self._said: list[str] = []
-        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {n: v for n, v in os.environ.items() if not n.startswith(("SLURM_CPU_BIND", "SLURM_MEM"))}
         self.process = subprocess.Popen(
             host_step(list(self.names), [sys.executable, "-m", "shoal._host", "-", "0"]),
@@ -120,7 +119,7 @@ class _Step:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            env=host_environment(environment),
         )
         self.write({"type": "Names", "names": self.names})
         threading.Thread(target=self._read_output, name="shoal-srun-out", daemon=True).start()
