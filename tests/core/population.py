@@ -18,7 +18,7 @@ class Population:
         self.clones: list[tuple[str, str, dict[str, Any]]] = []
         self.stopped: list[str] = []
         for trial in self.trials:
-            trial.status, trial.has_checkpoint = TrialStatus.RUNNING, True
+            trial.status, trial.saved_at = TrialStatus.RUNNING, 1
             scheduler.on_trial_add(self, trial)
 
     def get_trials(self) -> list[Trial]:

@@ -260,9 +260,46 @@ def test_a_clone_waits_until_the_checkpoint_of_its_source_is_stored():
             stop = search.report(number, value * n, saved=True)
     assert stop
     search.ends(1, completed=False)
+    search.see(on.TrialSaved(trial_id="s_00000", n=1))
     assert search.all(on.Adopt) == []  # trial 0 is still storing
-    search.ends(0, completed=False)
-    assert search.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000")]
+    search.see(on.TrialSaved(trial_id="s_00000", n=2))
+    assert search.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000", n=2)]
+
+
+def exploited_while_the_source_runs():
+    """Trial 1 is to go on from the second checkpoint of trial 0, which is being stored."""
+    search = Search(pbt(), num_samples=2)
+    for n in range(1, 3):
+        for number, value in ((0, 0.9), (1, 0.1)):
+            search.report(number, value * n, saved=True)
+    search.ends(1, completed=False)
+    assert search.all(on.Adopt) == []
+    return search
+
+
+def test_a_clone_goes_on_from_what_was_decided_also_when_its_source_has_stored_more():
+    search = exploited_while_the_source_runs()
+    search.report(0, 2.7, saved=True)
+    search.see(on.TrialSaved(trial_id="s_00000", n=3))
+    assert search.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000", n=2)]
+
+
+@pytest.mark.parametrize("how", ["restarted", "failed", "does not save"])
+def test_a_clone_does_not_wait_for_a_checkpoint_that_never_comes(how):
+    search = exploited_while_the_source_runs()
+    if how == "restarted":
+        search.see(on.TrialRestarted(trial_id="s_00000"))
+    elif how == "failed":
+        search.ends(0, error="bad")
+    else:  # it said what it would do if it was to stop, and was not
+        search.see(on.TrialReported(trial_id="s_00000", n=2, row=dict(search.trial(0).last_result), saved=False))
+    assert search.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000", n=2)]
+
+
+def test_a_restored_search_clones_from_what_was_decided_before():
+    search = exploited_while_the_source_runs()
+    again = Search(pbt(), records=search.journal, num_samples=2)
+    assert again.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000", n=2)]
 
 
 def schedulers():

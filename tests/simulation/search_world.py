@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shoal import tune
@@ -46,6 +46,7 @@ class Process:
     reports: int
     waits: bool = False
     stop: bool = False
+    storing: list[int] = field(default_factory=list)
 
 
 def schedulers(rng: random.Random) -> list[Any]:
@@ -84,6 +85,7 @@ class SearchWorld:
         self.limited = rng.random() < 0.2
         self.journal: list[Any] = []
         self.saved: dict[str, int] = {}
+        self.lost: set[str] = set()
         self.made: dict[str, set[int]] = {}
         self.now = 0.0
         self.drivers = 0
@@ -99,6 +101,7 @@ class SearchWorld:
         """A new driver reads the journal and goes on; nothing that ran has survived the last one."""
         while True:
             self.drivers += 1
+            self.lost |= {process.trial_id for process in self.processes.values() if process.storing}
             self.processes.clear()
             self.soon: list[Event] = []
             self.timers: dict[str, float] = {}
@@ -144,12 +147,13 @@ class SearchWorld:
         saved = self.saved.get(command.trial_id, 0)
         self.processes[command.trial_id] = Process(command.trial_id, saved)
         for n in range(trial.reports + 1, saved + 1):  # stored by the trial, and unknown to the last driver
-            self.soon.append(self.reported(command.trial_id, n, True))
+            self.soon += [self.reported(command.trial_id, n, True), on.TrialSaved(trial_id=command.trial_id, n=n)]
 
     def do_Adopt(self, command: on.Adopt) -> None:
-        self.promise(command.source_id in self.saved, f"{command.source_id} has no checkpoint to go on from")
+        known = command.source_id in self.saved or command.source_id in self.lost
+        self.promise(known, f"{command.source_id} has no checkpoint to go on from")
         source = self.processes.get(command.source_id)
-        self.promise(source is None or not source.stop, f"{command.source_id} still stores what is adopted")
+        self.promise(source is None or command.n not in source.storing, f"{command.source_id} still stores it")
         self.saved[command.trial_id] = self.machine.table[command.trial_id].reports
 
     def do_Decide(self, command: on.Decide) -> None:
@@ -195,6 +199,10 @@ class SearchWorld:
         if rng.random() < self.trouble / 20:
             self.handle(on.RoomChanged(trials=rng.choice([self.room, self.room])))
         ready = [process for process in self.processes.values() if not process.waits]
+        storing = [process for process in self.processes.values() if process.storing]
+        if storing and (not ready or rng.random() < 0.4):
+            self.store(rng.choice(storing))
+            return
         if not ready:
             if self.timers:
                 name = min(self.timers, key=lambda name: self.timers[name])
@@ -207,19 +215,28 @@ class SearchWorld:
         """A trial makes its next report, or ends."""
         name = process.trial_id
         if process.stop or process.reports >= self.length:
+            while process.storing:
+                self.store(process)
             del self.processes[name]
             self.handle(on.TrialEnded(trial_id=name, completed=not process.stop))
             return
         if self.rng.random() < self.trouble / 10:
             del self.processes[name]
+            self.lost |= {name} if process.storing else set()
             self.handle(on.TrialEnded(trial_id=name, completed=False, error="bad"))
             return
         process.reports += 1
         process.waits = self.machine.decides
         saves = bool(self.checkpoints) and process.reports % self.checkpoints == 0
         if saves:
-            self.saved[name] = process.reports
+            process.storing.append(process.reports)
         self.handle(self.reported(name, process.reports, saves))
+
+    def store(self, process: Process) -> None:
+        """The oldest checkpoint that a trial is storing is there."""
+        n = process.storing.pop(0)
+        self.saved[process.trial_id] = n
+        self.handle(on.TrialSaved(trial_id=process.trial_id, n=n))
 
     def reported(self, name: str, n: int, saved: bool) -> Event:
         value = math.sin(self.machine.table[name].config["x"] * 50) * n

@@ -15,7 +15,7 @@ from shoal._core.metric_watch import MetricWatch
 from shoal._core.plain_data import is_plain, printable
 from shoal._core.records import Record
 from shoal._core.search import Adopt, Decide, FinishSearch, StartTrial, StopTrial, Updated
-from shoal._core.trial_table import TrialTable
+from shoal._core.trial_table import Adoption, TrialTable
 from shoal._core.trials import Searcher, Stopper, Trial, TrialScheduler, TrialStatus
 
 T = TypeVar("T")
@@ -85,6 +85,8 @@ class Experiment:
             on.Begin: self._begin,
             on.TrialPlaced: self._placed,
             on.TrialReported: self._reported,
+            on.TrialSaved: lambda event: self.table.saved(event.trial_id, event.n),
+            on.TrialRestarted: lambda event: self.table.nothing_is_stored(event.trial_id),
             on.TrialEnded: self._ended,
             on.RoomChanged: self._room_changed,
             StopAsked: self._stop_asked,
@@ -155,7 +157,7 @@ class Experiment:
 
     def _rejudge(self, record: on.TrialResult) -> None:
         trial = self.table[record.trial_id]
-        self._judge(trial, record.row, record.saved)
+        self._judge(trial, record)
         self._take_result(trial, record)
 
     def _reremove(self, record: on.TrialRemoved) -> None:
@@ -168,7 +170,8 @@ class Experiment:
         self._wanted.pop(record.trial_id, None)
         again = self._clones.pop(record.trial_id, None)
         same = again is not None and printable(again) == record.config
-        self._set_clone(self.table[record.trial_id], record.source_id, again if same and again else record.config)
+        source = Adoption(record.source_id, record.n)
+        self._set_clone(self.table[record.trial_id], source, again if same and again else record.config)
 
     def _take_over(self, resumption: on.Resumption) -> None:
         """Decide what becomes of trials that the last driver has left, or that had failed."""
@@ -178,7 +181,7 @@ class Experiment:
                 trial.error = ""
                 trial.started_before = trial.started_before and not resumption.restart_errored
                 if resumption.restart_errored:
-                    trial.reports = 0
+                    trial.reports = trial.saved_at = 0
                 self.table.revive(trial)
             elif trial.finished:
                 continue
@@ -210,12 +213,13 @@ class Experiment:
 
     def _reported(self, event: on.TrialReported) -> None:
         trial = self.table[event.trial_id]
+        self.table.saves(trial, event.n, event.saved)
         if trial.status is not TrialStatus.RUNNING or event.n <= trial.reports:
             self._answer(trial, event.n, "")  # made again after a restart: what follows was decided then
             return
         before = len(self._commands)
         try:
-            verdict, by = self._judge(trial, event.row, event.saved)
+            verdict, by = self._judge(trial, event)
         except PlugInError as error:
             self._answer(trial, event.n, str(error))  # it waits for an answer, whatever comes
             raise
@@ -233,10 +237,11 @@ class Experiment:
         if self._ending is None and self._stopper is not None and self._ask(self._stopper.stop_all):
             self._end(f"{type(self._stopper).__name__} ended the search")
 
-    def _judge(self, trial: Trial, row: dict[str, Any], saved: bool) -> tuple[str, str]:
+    def _judge(self, trial: Trial, report: on.TrialReported | on.TrialResult) -> tuple[str, str]:
         """Return what becomes of a trial that has reported this, and who says so."""
-        trial.last_result = row
-        trial.has_checkpoint = trial.has_checkpoint or saved
+        trial.last_result = row = report.row
+        if report.saved:
+            trial.saved_at = report.n
         self._ask(self._searcher.on_trial_result, trial.trial_id, row)
         if self._stopper is not None and self._ask(self._stopper, trial.trial_id, row):
             return TrialScheduler.STOP, type(self._stopper).__name__
@@ -318,18 +323,16 @@ class Experiment:
             self._clones[trial.trial_id] = dict(config)
             self._wanted[trial.trial_id] = lambda: self._clone(trial, source, config)
             return
-        self._persist(
-            on.TrialCloned(
-                trial_id=trial.trial_id, source_id=source.trial_id, config=printable(config), plain=is_plain(config)
-            )
-        )
-        self._set_clone(trial, source.trial_id, dict(config))
+        adoption = Adoption(source.trial_id, source.saved_at)
+        kept = {"config": printable(config), "plain": is_plain(config)}
+        self._persist(on.TrialCloned(trial_id=trial.trial_id, source_id=source.trial_id, n=adoption.n, **kept))
+        self._set_clone(trial, adoption, dict(config))
         self._commands.append(Updated(trial_id=trial.trial_id, what="cloned"))
 
-    def _set_clone(self, trial: Trial, source_id: str, config: dict[str, Any]) -> None:
+    def _set_clone(self, trial: Trial, adoption: Adoption, config: dict[str, Any]) -> None:
         trial.config = config
         self._cloned_now = True
-        self.table.adoptions[trial.trial_id] = source_id
+        self.table.adoptions[trial.trial_id] = adoption
         if self.table.has_process(trial):
             self.table.first(trial)
 
@@ -419,15 +422,17 @@ class Experiment:
 
     def _start(self, trial: Trial) -> None:
         self._persist(on.TrialStarted(trial_id=trial.trial_id))
-        source = self.table.adoptions.get(trial.trial_id)
-        if source is not None:
-            self._commands.append(Adopt(trial_id=trial.trial_id, source_id=source))
+        adoption = self.table.adoptions.get(trial.trial_id)
+        if adoption is not None:
+            self._commands.append(Adopt(trial_id=trial.trial_id, source_id=adoption.source_id, n=adoption.n))
         self._commands.append(StartTrial(trial_id=trial.trial_id, anew=not trial.started_before))
         self._mark_started(trial)
         self._commands.append(Updated(trial_id=trial.trial_id, what="started"))
 
     def _mark_started(self, trial: Trial) -> None:
-        self.table.adoptions.pop(trial.trial_id, None)
+        adoption = self.table.adoptions.pop(trial.trial_id, None)
+        if adoption is not None and adoption.source_id != trial.trial_id:
+            trial.saved_at = max(trial.reports, 1)  # it is given that checkpoint as one of its own
         self.table.started(trial)
         trial.status, trial.started_before = TrialStatus.RUNNING, True
 

@@ -47,6 +47,19 @@ class TrialReported(Event, frozen=True, kw_only=True):
     saved: bool = False
 
 
+class TrialSaved(Event, frozen=True, kw_only=True):
+    """The checkpoint that a trial made with its ``n``-th report is stored."""
+
+    trial_id: str
+    n: int
+
+
+class TrialRestarted(Event, frozen=True, kw_only=True):
+    """The workers of a trial are started again after a failure: what was not stored is lost."""
+
+    trial_id: str
+
+
 class TrialEnded(Event, frozen=True, kw_only=True):
     """The run of a trial is over. ``error`` says why it failed; it is empty if it did not.
 
@@ -75,10 +88,14 @@ class StartTrial(Command, frozen=True, kw_only=True):
 
 
 class Adopt(Command, frozen=True, kw_only=True):
-    """Have a trial go on from the newest checkpoint of another one when it is started the next time."""
+    """Have a trial go on from another one's checkpoint of its ``n``-th report when it is started the next time.
+
+    If that one is lost, it is the last before it; if ``n`` is 0, the newest.
+    """
 
     trial_id: str
     source_id: str
+    n: int = 0
 
 
 class Decide(Command, frozen=True, kw_only=True):
@@ -153,12 +170,13 @@ class TrialResult(Record, frozen=True, kw_only=True):
 
 
 class TrialCloned(Record, frozen=True, kw_only=True):
-    """A trial is to go on from another one's newest checkpoint, with this configuration."""
+    """A trial is to go on from another one's checkpoint of its ``n``-th report, with this configuration."""
 
     trial_id: str
     source_id: str
     config: dict[str, Any]
     plain: bool = True
+    n: int = 0
 
 
 class TrialReallocated(Record, frozen=True, kw_only=True):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal._core.trials import Trial, TrialStatus
 
 WAITING = frozenset({TrialStatus.PENDING, TrialStatus.PAUSED})
+
+
+class Adoption(NamedTuple):
+    """Whose checkpoint a trial is to go on from: the one of the ``n``-th report."""
+
+    source_id: str
+    n: int
 
 
 class TrialTable:
@@ -20,8 +27,8 @@ class TrialTable:
 
     Attributes
     ----------
-    adoptions : dict of str to str
-        For trials that are to go on from another one's checkpoint when they start next: which one's.
+    adoptions : dict of str to Adoption
+        For trials that are to go on from another one's checkpoint when they start next: from which.
     unplaced : str or None
         The trial that was started last, as long as it waits for room.
     """
@@ -32,7 +39,7 @@ class TrialTable:
         remove: Callable[[Trial], None],
         reallocate: Callable[[Trial, dict[str, float]], None],
     ) -> None:
-        self.adoptions: dict[str, str] = {}
+        self.adoptions: dict[str, Adoption] = {}
         self.unplaced: str | None = None
         self._clone = clone
         self._remove = remove
@@ -44,6 +51,7 @@ class TrialTable:
         self._idle: dict[str, Trial] = {}
         self._first: list[str] = []
         self._processes: dict[str, None] = {}
+        self._storing: dict[str, set[int]] = {}
 
     # ---- what schedulers see ----------------------------------------------------------------------------------------
 
@@ -89,13 +97,9 @@ class TrialTable:
 
     def is_waiting(self, trial: Trial) -> bool:
         """Whether a trial can be started now."""
-        source = self.adoptions.get(trial.trial_id)
-        if (
-            source != trial.trial_id
-            and source in self._processes
-            and self._all[source].status is not TrialStatus.RUNNING
-        ):
-            return False  # what it is to go on from is being stored
+        adoption = self.adoptions.get(trial.trial_id)
+        if adoption is not None and adoption.n in self._storing.get(adoption.source_id, ()):
+            return False  # what it is to go on from is not there yet
         return trial.status in WAITING and trial.trial_id not in self._processes
 
     def next_of_first(self) -> Trial | None:
@@ -124,8 +128,24 @@ class TrialTable:
         if self.unplaced == trial_id:
             self.unplaced = None
 
+    def saves(self, trial: Trial, n: int, saved: bool) -> None:
+        """A trial has made its ``n``-th report, or is about to, with a checkpoint or without."""
+        if saved:
+            self._storing.setdefault(trial.trial_id, set()).add(n)
+        else:
+            self._storing.get(trial.trial_id, set()).discard(n)
+
+    def saved(self, trial_id: str, n: int) -> None:
+        """The checkpoint of a trial's ``n``-th report is stored, and no earlier one will be."""
+        self._storing[trial_id] = {later for later in self._storing.get(trial_id, ()) if later > n}
+
+    def nothing_is_stored(self, trial_id: str) -> None:
+        """What a trial has not stored by now it does not store any more."""
+        self._storing.pop(trial_id, None)
+
     def process_is_gone(self, trial: Trial) -> None:
         """A trial has no process any more."""
+        self.nothing_is_stored(trial.trial_id)
         self._processes.pop(trial.trial_id, None)
         self.placed(trial.trial_id)
         if not trial.finished:

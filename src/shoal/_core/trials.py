@@ -48,8 +48,8 @@ class Trial:
         Whether there is a run of it to go on with.
     resources : dict or None
         What a scheduler has given it instead of what it asked for.
-    has_checkpoint : bool
-        Whether it has reported a checkpoint, from which it, or another trial, can go on.
+    saved_at : int
+        With which report it has made its newest checkpoint; 0 before the first.
     local_path : str
         The directory on this machine's disk in which the driver writes what it knows of the trial; empty before it is
         started for the first time in this search.
@@ -58,11 +58,11 @@ class Trial:
     __slots__ = (
         "config",
         "error",
-        "has_checkpoint",
         "last_result",
         "local_path",
         "reports",
         "resources",
+        "saved_at",
         "started_before",
         "status",
         "trial_id",
@@ -76,12 +76,17 @@ class Trial:
         self.reports = 0
         self.error = ""
         self.started_before = False
-        self.has_checkpoint = False
+        self.saved_at = 0
         self.local_path = ""
         self.resources: dict[str, float] | None = None
 
     def __repr__(self) -> str:
         return f"<trial {self.trial_id} {self.status}>"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether it has reported a checkpoint, from which it, or another trial, can go on."""
+        return self.saved_at > 0
 
     @property
     def finished(self) -> bool:
@@ -102,7 +107,7 @@ class Trials(Protocol):
         """Return those that can be started now: new ones, and paused ones whose processes are gone."""
 
     def clone(self, trial: Trial, source: Trial, config: Mapping[str, Any]) -> None:
-        """Have a trial go on from the newest checkpoint of another one, with this configuration."""
+        """Have a trial go on from the checkpoint that another one reported last, with this configuration."""
 
     def stop_trial(self, trial: Trial) -> None:
         """Have a trial end that does not report right now, such as a paused one."""

@@ -41,8 +41,8 @@ class Observer(Protocol):
     def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
         """Rank 0 made its ``n``-th report, or asks what follows from one that it is about to make."""
 
-    def committed(self, name: str) -> None:
-        """The checkpoint of this name is visible."""
+    def committed(self, n: int, name: str) -> None:
+        """The checkpoint of the ``n``-th report is visible under this name."""
 
     def restarted(self) -> None:
         """Its workers are started again after a failure."""
@@ -291,7 +291,7 @@ class RunDriver:
     def _committed(self, n: int, name: str, path: str) -> None:
         self._tell_callbacks("on_checkpoint", n, path, self.machine.last_row)
         if self.parts.observer is not None:
-            self.parts.observer.committed(name)
+            self.parts.observer.committed(n, name)
 
     def _set_timer(self, command: do.SetTimer) -> None:
         self.supervisor.set_timer(self, command.name, command.at)

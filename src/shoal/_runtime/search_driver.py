@@ -25,7 +25,7 @@ from shoal._runtime.run_driver import RunDriver
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.search_display import SearchDisplay, TrialDisplay
 from shoal._runtime.supervisor import Supervisor
-from shoal._runtime.trial_runs import TrialRuns
+from shoal._runtime.trial_runs import Source, TrialRuns
 from shoal._worker.remote import Remote
 
 REFRESH = 5.0  # seconds between two copies of the journal to storage that is not a disk
@@ -70,8 +70,8 @@ class _Observer:
     def reported(self, n: int, row: dict[str, Any], saved: bool) -> None:
         self.driver.see(search.TrialReported(trial_id=self.trial_id, n=n, row=row, saved=saved))
 
-    def committed(self, name: str) -> None:
-        self.driver.checkpoint_committed(self.trial_id, name)
+    def committed(self, n: int, name: str) -> None:
+        self.driver.checkpoint_committed(self.trial_id, n, name)
 
     def restarted(self) -> None:
         self.driver.run_restarted(self.trial_id)
@@ -108,7 +108,7 @@ class SearchDriver:
         self._supervisor = supervisor
         self._engine = engine
         self._runs: dict[str, RunDriver] = {}
-        self._sources: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
         self._hosts: Lease | None = None
         self._ordered = Ordered(
             parts.files,
@@ -162,14 +162,20 @@ class SearchDriver:
         """Take an event of this loop, after what is being done now."""
         self._supervisor.enqueue(partial(self.handle, event))
 
-    def checkpoint_committed(self, trial_id: str, name: str) -> None:
+    def checkpoint_committed(self, trial_id: str, n: int, name: str) -> None:
         """A checkpoint of a trial is visible."""
         place = self._runs[trial_id].files.checkpoint(name)
-        self.parts.listener.on_checkpoint(self.machine.table[trial_id], place)
+        trial = self.machine.table[trial_id]
+        for other_id, adoption in self.machine.table.adoptions.items():
+            if adoption == (trial_id, n):
+                self.parts.runs.reserve(self.machine.table[other_id], trial, n)
+        self.parts.listener.on_checkpoint(trial, place)
+        self.see(search.TrialSaved(trial_id=trial_id, n=n))
 
     def run_restarted(self, trial_id: str) -> None:
         """The workers of a trial are started again after a failure."""
         self.parts.listener.on_recover(self.machine.table[trial_id])
+        self.see(search.TrialRestarted(trial_id=trial_id))
 
     def run_ended(self, trial_id: str) -> None:
         """The run of a trial is over: let go of it, after what is being done now."""
@@ -227,11 +233,11 @@ class SearchDriver:
         self.files.persist(command.record)
 
     def _adopt(self, command: search.Adopt) -> None:
-        self._sources[command.trial_id] = command.source_id
+        self._sources[command.trial_id] = Source(self.machine.table[command.source_id], command.n)
 
     def _start_trial(self, command: search.StartTrial) -> None:
         trial = self.machine.table[command.trial_id]
-        source = self.machine.table.find(self._sources.pop(command.trial_id, None))
+        source = self._sources.pop(command.trial_id, None)
         try:
             run = self.parts.runs.prepare(
                 trial,
@@ -248,7 +254,9 @@ class SearchDriver:
             return
         for row in [] if command.anew else self.parts.runs.missed(trial):
             # It stored a checkpoint of reports of which the last driver could write nothing down any more.
-            self.see(search.TrialReported(trial_id=trial.trial_id, n=row["training_iteration"], row=row, saved=True))
+            n = row["training_iteration"]
+            self.see(search.TrialReported(trial_id=trial.trial_id, n=n, row=row, saved=True))
+            self.see(search.TrialSaved(trial_id=trial.trial_id, n=n))
         self._runs[trial.trial_id] = run
         self._supervisor.add_run(trial.trial_id, run)
         run.begin()
@@ -283,9 +291,9 @@ class SearchDriver:
 
     def _updated(self, command: search.Updated) -> None:
         trial = self.machine.table[command.trial_id]
-        source = self.machine.table.find(self.machine.table.adoptions.get(command.trial_id))
-        if command.what == "cloned" and source is not None:
-            self.parts.runs.cloned(trial, source)
+        adoption = self.machine.table.adoptions.get(command.trial_id)
+        if command.what == "cloned" and adoption is not None:
+            self.parts.runs.reserve(trial, self.machine.table[adoption.source_id], adoption.n)
         self.parts.display.on_trial(command.what, trial)
         self.parts.listener.on_trial(command.what, trial)
 

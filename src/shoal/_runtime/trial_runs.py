@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal._core.commands import Finish
 from shoal._core.contracts import Engine
@@ -107,6 +107,13 @@ class PinnedStorage:
         self.pins.delete(self.owner, name, partial(self.inner.delete, name))
 
 
+class Source(NamedTuple):
+    """What a trial goes on from: the checkpoint that another one made with its ``n``-th report."""
+
+    trial: Trial
+    n: int
+
+
 class TrialRuns:
     """Makes the drivers of trials.
 
@@ -141,7 +148,6 @@ class TrialRuns:
         self._job_of, self._name_of, self._decided = job_of, name_of, decided
         self._reuse = reuse
         self._pins = Pins()
-        self._chosen: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._task: PickledTask | None = None
 
@@ -160,19 +166,22 @@ class TrialRuns:
         name = self.directory(trial)
         self._pins.look(name, read_history(self._home.work / name / "journal.jsonl"))
 
-    def cloned(self, trial: Trial, source: Trial) -> None:
-        """A trial is to go on from what another one has now, even if that one has stored more by then."""
-        owner = self.directory(source)
-        theirs = read_history(self._home.work / owner / "journal.jsonl").checkpoints
-        newest = max(theirs, key=lambda c: c.n, default=None)
-        if newest is not None and source is not trial:
-            self._chosen[trial.trial_id] = newest.n
-            self._pins.reserve(self.directory(trial), owner, newest.name)
+    def reserve(self, trial: Trial, source: Trial, n: int) -> None:
+        """Keep what a trial is to go on from: another one's checkpoint of its ``n``-th report, or what there is."""
+        chosen = self._chosen(Source(source, n))
+        if chosen is not None and source is not trial:
+            self._pins.reserve(self.directory(trial), self.directory(source), chosen.name)
+
+    def _chosen(self, source: Source) -> CommittedCheckpoint | None:
+        """Return the checkpoint of a report, or the last one before, or the newest."""
+        theirs = read_history(self._home.work / self.directory(source.trial) / "journal.jsonl").checkpoints
+        not_later = [c for c in theirs if c.n <= source.n]
+        return max(not_later or theirs, key=lambda c: c.n, default=None)
 
     def prepare(
-        self, trial: Trial, *, anew: bool, source: Trial | None, display: Display, observer: Observer
+        self, trial: Trial, *, anew: bool, source: Source | None, display: Display, observer: Observer
     ) -> RunDriver:
-        """Make the driver of a trial. ``source`` is whose newest checkpoint it goes on from, if not from its own."""
+        """Make the driver of a trial. ``source`` is whose checkpoint it goes on from, if not from its own."""
         name = self.directory(trial)
         trial.local_path = str(self._home.work / name)
         if anew:
@@ -255,25 +264,22 @@ class TrialRuns:
             number += 1
         os.replace(directory, aside)
 
-    def _adopt(self, trial: Trial, files: RunFiles, source: Trial, display: Display) -> None:
-        """Make another trial's newest checkpoint this one's newest."""
-        own, name = read_history(files.work / "journal.jsonl"), self.directory(source)
-        theirs = read_history(self._home.work / name / "journal.jsonl").checkpoints
-        chosen = self._chosen.pop(trial.trial_id, None)
-        at_that_time = [c for c in theirs if c.n == chosen]
-        newest = max(at_that_time or theirs, key=lambda c: c.n, default=None)
-        if source is trial:
+    def _adopt(self, trial: Trial, files: RunFiles, source: Source, display: Display) -> None:
+        """Make another trial's checkpoint this one's newest."""
+        if source.trial is trial:
             return  # it goes on from its own, with another configuration
-        if newest is None:
-            display.on_message(f"trial {source.trial_id} has no checkpoint to go on from", "warning")
+        own, name = read_history(files.work / "journal.jsonl"), self.directory(source.trial)
+        chosen = self._chosen(source)
+        if chosen is None:
+            display.on_message(f"trial {source.trial.trial_id} has no checkpoint to go on from", "warning")
             return
-        place = newest.name if stored_elsewhere(newest.name) else f"../../{name}/checkpoints/{newest.name}"
+        place = chosen.name if stored_elsewhere(chosen.name) else f"../../{name}/checkpoints/{chosen.name}"
         for checkpoint in [c for c in own.checkpoints if c.n >= trial.reports]:
             files.persist(CheckpointDeleted(n=checkpoint.n, name=checkpoint.name))
             if not stored_elsewhere(checkpoint.name):
                 files.checkpoints.delete(checkpoint.name)
         files.persist(
             CheckpointCommitted(
-                n=max(trial.reports, 1), attempt=0, name=place, staging="", metrics=newest.metrics, files=newest.files
+                n=max(trial.reports, 1), attempt=0, name=place, staging="", metrics=chosen.metrics, files=chosen.files
             )
         )
