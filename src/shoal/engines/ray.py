@@ -12,6 +12,7 @@ import platform
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from shoal._version import __version__
 from shoal.engines.cluster import LIMIT, ClusterEngine
 from shoal.engines.places import ClusterLease, shown
 
+CALLS = 4  # how often a client from outside calls, if the head's server for it ends as it starts
 CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
 LAST_CLUSTER = Path("/tmp/ray/ray_current_cluster")  # where Ray writes down which cluster this machine is part of
 RESERVE_LIMIT = 10.0  # seconds in which Ray reserves what was free a moment ago
@@ -229,21 +231,33 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
             check_answers(place)
         before = signal.getsignal(signal.SIGTERM) if threading.current_thread() is threading.main_thread() else None
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
+        more: dict[str, Any] = {"_node_ip_address": own_address([place.rpartition(":")[0]])} if address == place else {}
+        more = {**more, "runtime_env": dict(runtime_env) if runtime_env else None}
         try:
-            ray.init(
-                address=address,
-                namespace="shoal",
-                log_to_driver=False,
-                configure_logging=False,
-                runtime_env=dict(runtime_env) if runtime_env else None,
-                **({"_node_ip_address": own_address([place.rpartition(":")[0]])} if address == place else {}),
-            )
+            _connect(ray, address, namespace="shoal", log_to_driver=False, configure_logging=False, **more)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise ShoalError(_why(place or address, error)) from error
         finally:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)  # Ray's would end this process without a word to the run
     return str(ray.get_runtime_context().get_node_id())
+
+
+def _connect(ray: Any, address: str, **settings: Any) -> None:
+    """Connect. The head starts a server of its own for each client from outside, which may die at once on a busy one.
+
+    Ray names that and leaves it to the caller; another call is another client, and gets another server.
+    """
+    for left in reversed(range(CALLS)):
+        try:
+            ray.init(address=address, **settings)
+            return
+        except ConnectionAbortedError as error:
+            if "Starting Ray client server failed" not in str(error) or not left:
+                raise
+            warnings.warn(
+                f"the server for this client ended as it started on {address}: connecting again", stacklevel=5
+            )
 
 
 def _text(file: Path) -> str:
