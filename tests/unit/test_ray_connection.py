@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shoal._core.errors import ShoalError
+from shoal.engines.ray import CALLS, connected
 
-ray_engine = pytest.importorskip("shoal.engines.ray")
 DIED = "Initialization failure from server: RuntimeError: Starting Ray client server failed. See the log"
 
 
@@ -45,7 +45,7 @@ def head() -> Iterator[str]:
 def test_a_client_whose_server_died_as_it_started_calls_again_and_says_so(head: str):
     played = Played(deaths=2)
     with pytest.warns(UserWarning, match="connecting again"):
-        assert ray_engine.connected(played, head, None) == "here"
+        assert connected(played, head, None) == "here"
     assert played.calls == 3
 
 
@@ -55,12 +55,12 @@ def test_a_head_whose_servers_always_die_is_told_of_with_what_it_said(head: str)
         pytest.warns(UserWarning, match="connecting again"),
         pytest.raises(ShoalError, match="Starting Ray client server failed"),
     ):
-        ray_engine.connected(played, head, None)
-    assert played.calls == ray_engine.CALLS
+        connected(played, head, None)
+    assert played.calls == CALLS
 
 
 def test_other_failures_are_told_at_once(head: str):
     played = Played(deaths=100, error=ConnectionError("ray client connection timeout"))
     with pytest.raises(ShoalError, match="timeout"):
-        ray_engine.connected(played, head, None)
+        connected(played, head, None)
     assert played.calls == 1

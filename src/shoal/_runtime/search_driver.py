@@ -168,7 +168,7 @@ class SearchDriver:
         trial = self.machine.table[trial_id]
         for other_id, adoption in self.machine.table.adoptions.items():
             if adoption == (trial_id, n):
-                self.parts.runs.reserve(self.machine.table[other_id], trial, n)
+                self.parts.runs.reserve(self.machine.table[other_id], Source(trial, n))
         self.parts.listener.on_checkpoint(trial, place)
         self.see(search.TrialSaved(trial_id=trial_id, n=n))
 
@@ -293,7 +293,9 @@ class SearchDriver:
         trial = self.machine.table[command.trial_id]
         adoption = self.machine.table.adoptions.get(command.trial_id)
         if command.what == "cloned" and adoption is not None:
-            self.parts.runs.reserve(trial, self.machine.table[adoption.source_id], adoption.n)
+            self.parts.runs.reserve(trial, Source(self.machine.table[adoption.source_id], adoption.n))
+        elif trial.finished:
+            self.parts.runs.release(trial)
         self.parts.display.on_trial(command.what, trial)
         self.parts.listener.on_trial(command.what, trial)
 

@@ -44,6 +44,7 @@ class Pins:
     def reserve(self, adopter: str, owner: str, name: str) -> None:
         """A trial is going to go on from this checkpoint: keep it until it has."""
         self._reserved[adopter] = (owner, name)
+        self._delete_unwanted()
 
     def release(self, adopter: str) -> None:
         """A trial has gone on, or does not."""
@@ -166,11 +167,15 @@ class TrialRuns:
         name = self.directory(trial)
         self._pins.look(name, read_history(self._home.work / name / "journal.jsonl"))
 
-    def reserve(self, trial: Trial, source: Trial, n: int) -> None:
-        """Keep what a trial is to go on from: another one's checkpoint of its ``n``-th report, or what there is."""
-        chosen = self._chosen(Source(source, n))
-        if chosen is not None and source is not trial:
-            self._pins.reserve(self.directory(trial), self.directory(source), chosen.name)
+    def reserve(self, trial: Trial, source: Source) -> None:
+        """Keep what a trial is to go on from, until it does."""
+        chosen = self._chosen(source)
+        if chosen is not None and source.trial is not trial:
+            self._pins.reserve(self.directory(trial), self.directory(source.trial), chosen.name)
+
+    def release(self, trial: Trial) -> None:
+        """A trial has ended: what it was to go on from need not be kept for it."""
+        self._pins.release(self.directory(trial))
 
     def _chosen(self, source: Source) -> CommittedCheckpoint | None:
         """Return the checkpoint of a report, or the last one before, or the newest."""

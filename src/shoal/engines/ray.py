@@ -231,10 +231,11 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
             check_answers(place)
         before = signal.getsignal(signal.SIGTERM) if threading.current_thread() is threading.main_thread() else None
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
-        more: dict[str, Any] = {"_node_ip_address": own_address([place.rpartition(":")[0]])} if address == place else {}
-        more = {**more, "runtime_env": dict(runtime_env) if runtime_env else None}
+        settings: dict[str, Any] = {"namespace": "shoal", "log_to_driver": False, "configure_logging": False}
+        if address == place:
+            settings["_node_ip_address"] = own_address([place.rpartition(":")[0]])
         try:
-            _connect(ray, address, namespace="shoal", log_to_driver=False, configure_logging=False, **more)
+            _connect(ray, address, runtime_env=dict(runtime_env) if runtime_env else None, **settings)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise ShoalError(_why(place or address, error)) from error
         finally:
