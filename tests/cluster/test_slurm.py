@@ -110,10 +110,14 @@ class Job:
         assert self.facts["JobState"] == "COMPLETED", self.output
         return json.loads((self.here / "result.json").read_text())
 
-    def start_now(self) -> None:
-        """Have a job that is queued again begin: SLURM lets two minutes pass, until its credentials have expired."""
+    def start_soon(self) -> None:
+        """Have a job that is queued again begin: SLURM lets two minutes pass, until its credentials have expired.
+
+        They count whole seconds. In the second in which the old one was revoked, the new one counts as revoked too, and
+        SLURM ends the job ("Killing non-startable batch").
+        """
         until(lambda: self.facts["JobState"] == "PENDING" and self.facts.get("Restarts") != "0", 60, self.output)
-        subprocess.run(["scontrol", "update", f"JobId={self.number}", "StartTime=now"], check=True)
+        subprocess.run(["scontrol", "update", f"JobId={self.number}", "StartTime=now+2"], check=True)
 
     def reported(self, step: int) -> bool:
         return any(json.loads(line)["step"] >= step for line in self._rows())
@@ -152,7 +156,7 @@ def test_before_its_time_limit_a_job_is_queued_again_and_goes_on_at_the_same_ste
     for times in (1, 2):  # as often as needed
         until(partial(job.reported, 8 * times), 60, job.output)
         subprocess.run(["scancel", "--batch", "--signal=USR1", job.number], check=True)
-        job.start_now()
+        job.start_soon()
     told = job.ends()
     assert told["steps"] == list(range(40))  # each step once: nothing was done again
     starts = [checkpoint for _, checkpoint, _ in told["attempts"]]
