@@ -308,10 +308,10 @@ def test_a_checkpoint_that_is_no_directory_is_an_error_at_the_report():
 
 @pytest.fixture
 def small_disk(tmp_path: Path):
-    """A file system of one megabyte."""
+    """A file system of about one megabyte, with room for the small files of a run beside five checkpoints."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1100k", "tmpfs", str(disk)], check=False)
     if mounted.returncode:
         pytest.skip("mounting a tmpfs needs root")
     yield disk

@@ -17,6 +17,7 @@ from shoal._core.failure import Failure
 from shoal._core.group import Group, Phase, Worker
 from shoal._core.hang import Hang
 from shoal._core.messages import (
+    Alive,
     AskCheckpoints,
     Calls,
     Consult,
@@ -38,6 +39,7 @@ from shoal._core.messages import (
 from shoal._core.outbox import Outbox
 from shoal._core.preemption import Preemption
 from shoal._core.spec import RunSpec
+from shoal._core.stacks import Inquiry
 from shoal._core.states import RunState, Step
 
 FEW = 64  # workers, whose phases are told of at each change
@@ -105,6 +107,7 @@ class Attempt:
         self._data_wait = DataWaitWatch()
         self._notified = (RunState.PENDING, 0.0)
         self._hang = Hang(spec.failure.progress_timeout, outbox)
+        self._inquiry = Inquiry(outbox)
         self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
             WorkerHello: self._hello,
             Ready: self._ready,
@@ -120,6 +123,7 @@ class Attempt:
             Stacks: self._stacks,
             Preempted: self._preempted,
             Calls: self._calls,
+            Alive: self._alive,
         }
 
     @property
@@ -254,12 +258,21 @@ class Attempt:
         if not worker.over:
             self._end(grace_after(self._fail(worker, lost="left before its function had begun")))
 
+    def _alive(self, worker: Worker, message: Alive) -> None:
+        worker.usage = message
+
+    def stacks_asked(self) -> None:
+        """Somebody wants to know what every rank is doing."""
+        self._inquiry.ask(self.group)
+
     def _stacks(self, worker: Worker, message: Stacks) -> None:
+        self._inquiry.answered(self.group, worker.rank, message.text)
         if self._hang.answered(self.group, worker.rank, message.text):
             self._end_hung_group()
 
     def native_stacks(self, event: on.NativeStacksRead) -> None:
         """A host has looked at the stacks of a worker."""
+        self._inquiry.answered(self.group, event.rank, event.text, native=True)
         if self._hang.answered(self.group, event.rank, event.text, native=True):
             self._end_hung_group()
 

@@ -150,11 +150,12 @@ class DumpNativeStacks(Command, frozen=True, kw_only=True):
 
 
 class KeepStacks(Command, frozen=True, kw_only=True):
-    """Keep the stacks of a rank in the run's directory, and show them."""
+    """Keep the stacks of a rank in the run's directory, and (unless ``quiet``) show them."""
 
     attempt: int
     rank: int
     text: str
+    quiet: bool = False
 
 
 class Say(Command, frozen=True, kw_only=True):

@@ -134,6 +134,10 @@ class StopAsked(Event, frozen=True, kw_only=True):
     at: int | None = None
 
 
+class StacksAsked(Event, frozen=True, kw_only=True):
+    """Somebody wants to know what every rank is doing."""
+
+
 class Decided(Event, frozen=True, kw_only=True):
     """Nothing follows from report ``n``: the function goes on."""
 

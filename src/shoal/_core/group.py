@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from shoal._core.assembly import Assembly
 from shoal._core.commands import Placement
 from shoal._core.failure import Failure
-from shoal._core.messages import ErrorInfo, ExitInfo, Gathered, Offer
+from shoal._core.messages import Alive, ErrorInfo, ExitInfo, Gathered, Offer
 
 
 class Phase(enum.StrEnum):
@@ -47,6 +47,7 @@ class Worker:
         self.reported_at: float | None = None
         self.interval = math.inf
         self.heard_at = 0.0
+        self.usage: Alive | None = None
 
     @property
     def phase(self) -> Phase:

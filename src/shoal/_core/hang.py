@@ -6,6 +6,7 @@ from shoal._core import commands as do
 from shoal._core.group import Group, Worker
 from shoal._core.messages import DumpStacks
 from shoal._core.outbox import Outbox
+from shoal._core.stacks import together
 
 STACKS_SECONDS = 3.0  # how long ranks have to answer; one that is stopped or stuck in a system call never does
 NATIVE_SECONDS = 12.0  # how much longer hosts have that read native stacks: the symbols of torch take them seconds
@@ -79,8 +80,6 @@ class Hang:
         if not self._python:
             return ""
         for rank, text in sorted(self._python.items()):
-            missing = "(no answer: the process is stopped, or its interpreter is held by native code)\n"
-            native = self._native.get(rank)
-            whole = (text or missing) + (f"\nNative stacks, by py-spy:\n{native}" if native else "")
+            whole = together(text, self._native.get(rank))
             self._outbox.emit(do.KeepStacks(attempt=group.attempt, rank=rank, text=whole))
         return f"hung: it made no report for {self._limit:g} s (progress_timeout_s); stacks of all ranks are in stacks/"

@@ -188,7 +188,14 @@ class AskCheckpoints(Message, frozen=True, kw_only=True):
 
 
 class Alive(Message, frozen=True, kw_only=True):
-    """Sent when there was nothing else to say for a while."""
+    """Sent every few seconds: what the worker has used since the last time.
+
+    ``cpu`` in cores, ``memory`` and ``gpu_memory`` in bytes; ``gpu_memory`` is what torch has reserved.
+    """
+
+    cpu: float = 0.0
+    memory: int = 0
+    gpu_memory: int = 0
 
 
 FromWorker = (

@@ -74,6 +74,7 @@ class Run:
             on.PreemptionNotice: self._preempted,
             on.StopAsked: self._stop_asked,
             on.Decided: self._decided,
+            on.StacksAsked: self._stacks_asked,
             on.TimerFired: self._timer,
         }
 
@@ -312,6 +313,10 @@ class Run:
             return
         self._live.all_preempted(grace)
         self._out.timer("leave", LEAVE_AT * grace)
+
+    def _stacks_asked(self, event: on.StacksAsked) -> None:
+        if self._live:
+            self._live.stacks_asked()
 
     def _decided(self, event: on.Decided) -> None:
         if self._live:

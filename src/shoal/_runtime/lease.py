@@ -23,6 +23,7 @@ class Lease(Protocol):
     """The right to drive a run, which lasts as long as its heart beats."""
 
     interval: float  # seconds between two beats; 0 for none
+    token: str  # by which its holder is known
 
     def beat(self) -> None:
         """Show that this driver lives; raise ``OSError`` where that cannot be shown, or another one has taken over."""
@@ -48,7 +49,7 @@ class LocalLease:
 
     def __init__(self, directory: Path):
         self._path = directory / "lease.json"
-        self._token = secrets.token_hex(8)
+        self.token = secrets.token_hex(8)
         with _alone(directory / ".lease.lock"):
             holder = _read(self._path)
             if holder and alive(holder):
@@ -57,11 +58,11 @@ class LocalLease:
 
     def beat(self) -> None:
         """Show that this driver lives."""
-        write_json(self._path, holder_now(self._token))
+        write_json(self._path, holder_now(self.token))
 
     def release(self) -> None:
         """Give the right up."""
-        if (_read(self._path) or {}).get("token") == self._token:
+        if (_read(self._path) or {}).get("token") == self.token:
             self._path.unlink(missing_ok=True)
 
 
@@ -69,6 +70,7 @@ class Unneeded:
     """The right to drive a trial, which whoever drives its experiment has."""
 
     interval = 0.0
+    token = ""
 
     def beat(self) -> None:
         """Show nothing: the experiment's lease does."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal._worker.remote import Remote
 
 SEGMENTED = {"journal.jsonl": "journal", "metrics.jsonl": "metrics"}
-RECORDS = ("run.json", "experiment.json", "params.json", "result.json", "callbacks.json")
+RECORDS = ("run.json", "experiment.json", "params.json", "result.json", "callbacks.json", "status.json")
 GROWTH = (
     1.25  # a file that grows is copied again when it has grown by a quarter, so that the traffic stays in proportion
 )
@@ -64,6 +64,8 @@ class Mirror:
         """Copy everything, and make one file of the segments."""
         for file in self._others():
             self._copy(file, growth=1.0)
+        for file in self._copied.keys() - set(self._others()):
+            (self.remote / file).delete()
         for name, folder in SEGMENTED.items():
             self.append(name)
             if (self.work / name).exists():

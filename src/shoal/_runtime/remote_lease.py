@@ -40,7 +40,7 @@ class RemoteLease:
 
     def __init__(self, directory: Remote, look_again: float = LOOK_AGAIN):
         self._folder = directory / "lease"
-        self._token = secrets.token_hex(8)
+        self.token = secrets.token_hex(8)
         holder = self._holder()
         if holder and alive(holder):
             raise taken(str(directory), holder)
@@ -97,7 +97,7 @@ class RemoteLease:
             return None
 
     def _content(self, released: bool = False) -> bytes:
-        holder = holder_now(self._token)
+        holder = holder_now(self.token)
         return json.dumps({**holder, "beat": 0.0, "began": 0.0, "released": True} if released else holder).encode()
 
 

@@ -13,11 +13,13 @@ import msgspec
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.contracts import Callback, Engine, Lease
+from shoal._core.group import Group, Worker
 from shoal._core.job import Job
 from shoal._core.messages import Endpoint, NativeStacks, WorkerExited, WorkerOutput
 from shoal._core.records import CheckpointCommitted, DriverStarted
 from shoal._core.run import Run
 from shoal._core.scaling import fitting
+from shoal._runtime.attendance import Attendance
 from shoal._runtime.checkpoint_deeds import CheckpointDeeds
 from shoal._runtime.display import Display
 from shoal._runtime.ordered import Ordered
@@ -119,6 +121,7 @@ class RunDriver:
         self._attempt = 0
         self._callbacks: Sequence[Callback] = (parts.display, *parts.job.callbacks)
         self._lease: Lease | None = None
+        self._attendance: Attendance | None = None
         self._workers = parts.make_workers(self)
         deeds: dict[type[do.Command], Callable[[Any], None]] = {
             do.Acquire: self._acquire,
@@ -165,6 +168,8 @@ class RunDriver:
         """Start the run."""
         self.files.background.wake = self.supervisor.wake
         self._tell_callbacks("on_run_start", self.parts.job.name, str(self.files.path))
+        if self.files.lease.interval:
+            self._attendance = Attendance(self.files, self, self.supervisor)
         self._beat()
         self._refresh_mirror()
         self.handle(on.Begin(wall=time.time(), driver=self.parts.driver))
@@ -172,6 +177,8 @@ class RunDriver:
     def close(self) -> None:
         """Let go of what the run holds, however it ended."""
         self.timers.clear()
+        if self._attendance is not None:
+            self._attendance.close()
         if self.parts.validator is not None:
             self.parts.validator.close()
         self.files.background.wake = lambda: None
@@ -219,6 +226,12 @@ class RunDriver:
         """Draw if it is time; return after how many seconds to call again."""
         return self.parts.display.tick()
 
+    def status(self) -> dict[str, Any]:
+        """Return how the run and each of its workers is, as plain data."""
+        group, now = self.machine.group, time.monotonic()
+        workers = [] if group is None else [how_it_is(worker, group, now) for worker in group.workers]
+        return {"state": self.machine.state.value, "attempt": group.attempt if group else 0, "workers": workers}
+
     def hear_host(self, message: WorkerOutput | WorkerExited | NativeStacks) -> None:
         """Take what a host says of a worker of this run."""
         match message:
@@ -242,6 +255,9 @@ class RunDriver:
 
     def _beat(self) -> None:
         self.files.beat()
+        if self._attendance is not None:
+            self._attendance.look()
+            self._attendance.tell()
         if self.files.lease.interval:
             self._set_timer(do.SetTimer(name="lease", at=time.monotonic() + self.files.lease.interval))
 
@@ -298,7 +314,9 @@ class RunDriver:
 
     def _keep_stacks(self, command: do.KeepStacks) -> None:
         self.files.guard(self.files.keep_stacks, command.attempt, command.rank, command.text)
-        self._tell_callbacks("on_message", f"stacks of rank {command.rank}:\n{command.text.rstrip()}", "warning")
+        if not command.quiet:
+            text = f"stacks of rank {command.rank}:\n{command.text.rstrip()}"
+            self._tell_callbacks("on_message", text, "warning")
 
     def _say(self, command: do.Say) -> None:
         self._tell_callbacks("on_message", command.text, command.level)
@@ -308,6 +326,8 @@ class RunDriver:
         if self.parts.observer is not None and command.attempt > self._attempt > 0:
             self.parts.observer.restarted()
         self._attempt = command.attempt
+        if self._attendance is not None:
+            self._attendance.tell()
 
     def _finish(self, command: do.Finish) -> None:
         self.outcome = command
@@ -322,3 +342,17 @@ class RunDriver:
             except Exception as error:
                 text = f"{type(callback).__name__}.{method} raised {type(error).__name__}: {error}; the run goes on"
                 self.parts.display.on_message(text, "warning")
+
+
+def how_it_is(worker: Worker, group: Group, now: float) -> dict[str, Any]:
+    """Return what is known of a worker: ``silent`` is the time since its last report in seconds, ``cpu`` in cores."""
+    usage = worker.usage
+    return {
+        "rank": worker.rank,
+        "host": worker.placement.hostname,
+        "pid": worker.pid,
+        "phase": "gone" if worker.gone and not worker.over else worker.phase.value,
+        "report": group.assembly.delivered(worker.rank),
+        "silent": round(now - worker.heard_at, 2) if worker.heard_at else None,
+        **({"cpu": usage.cpu, "memory": usage.memory, "gpu_memory": usage.gpu_memory} if usage else {}),
+    }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from shoal._core.records import Record
+from shoal._runtime import attendance
 from shoal._runtime.background import Background
 from shoal._runtime.directory import RUN, Home
 from shoal._runtime.files import write_json
@@ -121,6 +122,12 @@ class RunFiles:
         if self._beats.idle:
             self._beats.do(partial(self.guard, self.lease.beat))
 
+    def take_requests(self, then: Callable[[list[dict[str, Any]]], None]) -> None:
+        """Have ``then`` told of what people outside have asked for, without waiting for long storage work."""
+        self._beats.follow_up()
+        if self._beats.idle or not self.mirrored:
+            self._beats.do(lambda: attendance.requests(self.path), then)
+
     def describe(self, asked: dict[str, Any], config: Any, marker: str = RUN) -> None:
         """Write what was asked, and ``params.json``, for people and later drivers."""
         self.guard(write_json, self.work / "params.json", config)
@@ -140,6 +147,7 @@ class RunFiles:
         self._beats.close(wait=not self.broken)
         self.guard(self.metrics.close)
         self.guard(write_json, self.work / "result.json", {"format": FORMAT, **result})
+        (self.work / attendance.STATUS).unlink(missing_ok=True)  # how it is now, result.json says
         self.journal.close()
         if self._mirror is not None:
             self.guard(self._mirror.finish)

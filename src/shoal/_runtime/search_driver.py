@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from shoal._core.records import DriverStarted
 from shoal._core.scaling import GroupRequest
 from shoal._core.states import RunState
 from shoal._core.trials import Trial
+from shoal._runtime.attendance import Attendance
 from shoal._runtime.failures import failed, tell
 from shoal._runtime.ordered import Ordered
 from shoal._runtime.run_driver import RunDriver
@@ -28,6 +30,7 @@ from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.trial_runs import Source, TrialRuns
 from shoal._worker.remote import Remote
 
+SHOWN = 100  # trials whose workers are told of to those who look from outside
 REFRESH = 5.0  # seconds between two copies of the journal to storage that is not a disk
 KEPT_ERRORS = 100  # exceptions of trials that are kept as objects; the text of all of them is on disk
 
@@ -110,6 +113,7 @@ class SearchDriver:
         self._runs: dict[str, RunDriver] = {}
         self._sources: dict[str, Source] = {}
         self._hosts: Lease | None = None
+        self._attendance: Attendance | None = None
         self._ordered = Ordered(
             parts.files,
             {
@@ -134,6 +138,7 @@ class SearchDriver:
         try:
             self.files.background.wake = self._supervisor.wake
             self._hold_hosts()
+            self._attendance = Attendance(self.files, self, self._supervisor)
             self._beat()
             self._refresh()
             self.parts.display.begin(self.parts.name, str(self.files.path), self.machine)
@@ -146,6 +151,8 @@ class SearchDriver:
             assert self.outcome is not None
             return self.outcome
         finally:
+            if self._attendance is not None:
+                self._attendance.close()
             for run in self._runs.values():
                 run.close()
             if self._hosts is not None:
@@ -185,6 +192,10 @@ class SearchDriver:
 
     def handle(self, event: on.Event) -> None:
         """Let the machine decide, and do what it wants."""
+        if isinstance(event, on.StacksAsked):
+            for run in list(self._runs.values()):
+                run.handle(event)
+            return
         self.parts.listener.step(done=False)
         self._ordered.do(self.machine.handle(event, time.monotonic()))
         self.parts.listener.step(done=True)
@@ -215,12 +226,25 @@ class SearchDriver:
 
     def _beat(self) -> None:
         self.files.beat()
+        if self._attendance is not None:
+            self._attendance.look()
+            self._attendance.tell()
         self._supervisor.set_timer(self, "lease", time.monotonic() + self.files.lease.interval)
 
     def _refresh(self) -> None:
         if self.files.mirrored:
             self.files.refresh()
             self._supervisor.set_timer(self, "mirror", time.monotonic() + REFRESH)
+
+    def status(self) -> dict[str, Any]:
+        """Return how the search is, and the workers of trials that run, as plain data."""
+        counts = Counter(str(trial.status) for trial in self.machine.table.get_trials())
+        workers = [
+            {"trial": self.parts.runs.directory(self.machine.table[trial_id]), **worker}
+            for trial_id, run in list(self._runs.items())[:SHOWN]
+            for worker in run.status()["workers"]
+        ]
+        return {"state": "RUNNING", "trials": dict(counts), "workers": workers}
 
     def _hold_hosts(self) -> None:
         """Have hosts serve this loop all the time, and not anew for each trial."""

@@ -97,6 +97,8 @@ class Supervisor:
         self._schedule: list[tuple[float, int, dict[str, float], str, Callable[[str], None]]] = []
         self._numbers = itertools.count()
         self._removed = 0
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._poller = zmq.Poller()
         self._host_limits: dict[str, tuple[float, float]] = {}
         self._host_timers: dict[str, float] = {}
 
@@ -140,6 +142,16 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed one belongs to a run that is over
             os.write(self._wake_write, b"x")
 
+    def watch(self, descriptor: int, then: Callable[[], None]) -> None:
+        """Call ``then`` in this loop when there is something to read."""
+        self._watched[descriptor] = then
+        self._poller.register(descriptor, zmq.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Watch it no longer."""
+        if self._watched.pop(descriptor, None) is not None:
+            self._poller.unregister(descriptor)
+
     def set_timer(self, driver: Driver, name: str, at: float) -> None:
         """Have a timer of a driver fire; one of the same name is replaced."""
         self._set(driver.timers, name, at, driver.fire)
@@ -151,13 +163,12 @@ class Supervisor:
 
     def run(self, over: Callable[[], bool]) -> None:
         """Work until it is over."""
-        poller = zmq.Poller()
-        poller.register(self._channel.socket, zmq.POLLIN)
-        poller.register(self._wake_read, zmq.POLLIN)
+        self._poller.register(self._channel.socket, zmq.POLLIN)
+        self._poller.register(self._wake_read, zmq.POLLIN)
         if self._channel.strangers is not None:
-            poller.register(self._channel.strangers.monitor, zmq.POLLIN)
+            self._poller.register(self._channel.strangers.monitor, zmq.POLLIN)
         while not over():
-            self._turn(poller)
+            self._turn()
 
     def close(self) -> None:
         """Release the descriptors."""
@@ -166,14 +177,16 @@ class Supervisor:
 
     # ---- one turn of the loop ---------------------------------------------------------------------------------------
 
-    def _turn(self, poller: zmq.Poller) -> None:
+    def _turn(self) -> None:
         more = False
-        for source, _ in poller.poll(math.ceil(self._patience() * 1000)):
+        for source, _ in self._poller.poll(math.ceil(self._patience() * 1000)):
             if source == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
             elif source == self._channel.socket:
                 more = True
+            elif source in self._watched:
+                self._watched[source]()
             else:
                 self._tell_of_strangers()
         for driver in list(self._drivers.values()):

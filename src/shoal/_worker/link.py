@@ -18,14 +18,16 @@ from collections.abc import Callable
 import msgspec
 import zmq
 
-from shoal._core.messages import Alive, Batch, Boot, FromWorker, Report, ToWorker, WorkerHello
+from shoal._core.messages import Batch, Boot, FromWorker, Report, ToWorker, WorkerHello
 from shoal._worker.connection import connect, dealer
+from shoal._worker.usage import Meter
 
 QUEUE_LIMIT = 10_000  # messages; then say() waits, so that memory stays flat
 BATCH_LIMIT = 500
 FRAMES_IN_FLIGHT = 20
 REST = 0.05  # seconds between two batches
-ALIVE_INTERVAL = 5.0
+ALIVE_INTERVAL = 5.0  # seconds between two times that a worker says what it uses
+FIRST_MEASURE = 1.0
 
 # Made once, before workers are forked: to make the decoder takes a millisecond.
 _encode = msgspec.msgpack.Encoder().encode
@@ -109,19 +111,19 @@ class Link:
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
-        spoken = time.monotonic()
+        meter, measured = Meter(), time.monotonic() - ALIVE_INTERVAL + FIRST_MEASURE
         while not (self._closing and not self._queue):
             if self._queue:
                 self._send_batch(socket)
-                spoken = time.monotonic()
                 self._wait(poller, 0.0 if len(self._queue) >= BATCH_LIMIT else REST)
             else:
                 self._asleep = True
                 if not self._queue:
-                    self._wait(poller, ALIVE_INTERVAL)
+                    self._wait(poller, max(REST, measured + ALIVE_INTERVAL - time.monotonic()))
                 self._asleep = False
-                if not self._queue and time.monotonic() - spoken >= ALIVE_INTERVAL:
-                    self._queue.append(Alive())
+            if time.monotonic() - measured >= ALIVE_INTERVAL:
+                measured = time.monotonic()
+                self._queue.append(meter.read())
             self._listen(socket)
         socket.close(linger=2000)
         context.term()
