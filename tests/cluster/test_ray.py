@@ -332,5 +332,5 @@ print("last step", result.metrics["step"], "interrupted", result.interrupted)
     until(lambda: "report" in cluster.shoal(1, "logs", job).stdout, 60)
     status = cluster.shoal(1, "status", "--address", ADDRESS)
     assert "Nodes:   3" in status.stdout and "Runs:    1" in status.stdout, status.stdout
-    assert cluster.shoal(1, "stop-run", job).returncode == 0
+    assert cluster.shoal(1, "stop", job).returncode == 0
     until(lambda: "interrupted True" in cluster.shoal(1, "logs", job).stdout, 60)

@@ -194,7 +194,7 @@ def _on_node(process: psutil.Process, node: str, here: Path) -> bool:
 def test_a_job_that_is_stopped_keeps_what_it_has_committed(slurm: Path, tmp_path: Path):
     job = Job(tmp_path, {"num_workers": 3, "steps": 1000, "pause": 0.1, "every": 5})
     until(lambda: job.reported(7), 60, job.output)
-    assert command(tmp_path, "stop-run", job.number).returncode == 0
+    assert command(tmp_path, "stop", job.number).returncode == 0
     told = job.ends()
     assert told["interrupted"]
     assert not [p for p in psutil.process_iter() if any(_on_node(p, node, tmp_path) for node in ("n1", "n2", "n3"))]

@@ -108,7 +108,7 @@ def ask(place: Path | Remote, what: str, token: str = "") -> None:
 
 
 def requests(place: Path | Remote) -> list[dict[str, Any]]:
-    """Take what was asked of the run at a place, the oldest first. What cannot be read now is left for the next time."""
+    """Take what was asked of the run at a place, the oldest first. What cannot be read now is left for later."""
     directory = place / CONTROL
     taken = []
     with contextlib.suppress(OSError):
@@ -164,10 +164,10 @@ class Attendance:
         """Do what was asked since the last time."""
         self._files.take_requests(self._do)
 
-    def tell(self) -> None:
+    def tell(self, at_once: bool = False) -> None:
         """Write down how the run is, if that has not just been done."""
         now = time.monotonic()
-        if now - self._told_at < (RARELY if self._workers > MANY else OFTEN):
+        if not at_once and now - self._told_at < (RARELY if self._workers > MANY else OFTEN):
             return
         self._told_at = now
         status = self._driver.status()
@@ -189,3 +189,4 @@ class Attendance:
                     self._driver.handle(on.StopAsked(reason=by, kill=what == "kill"))
                 case "stacks":
                     self._driver.handle(on.StacksAsked())
+                    self.tell(at_once=True)

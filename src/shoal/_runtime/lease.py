@@ -32,6 +32,7 @@ class Lease(Protocol):
         """Give the right up."""
 
 
+LEASE = "lease.json"
 BEAT = 2.0  # seconds between two heartbeats
 STALE = 15.0  # seconds without one after which the driver counts as dead, where it cannot be looked at
 
@@ -48,10 +49,10 @@ class LocalLease:
     interval = BEAT
 
     def __init__(self, directory: Path):
-        self._path = directory / "lease.json"
+        self._path = directory / LEASE
         self.token = secrets.token_hex(8)
         with _alone(directory / ".lease.lock"):
-            holder = _read(self._path)
+            holder = holder_of(self._path.parent)
             if holder and alive(holder):
                 raise taken(str(directory), holder)
             self.beat()
@@ -62,7 +63,7 @@ class LocalLease:
 
     def release(self) -> None:
         """Give the right up."""
-        if (_read(self._path) or {}).get("token") == self.token:
+        if (holder_of(self._path.parent) or {}).get("token") == self.token:
             self._path.unlink(missing_ok=True)
 
 
@@ -106,9 +107,10 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _read(path: Path) -> dict[str, object] | None:
+def holder_of(directory: Path) -> dict[str, object] | None:
+    """Return who holds the lease of a run, or held it when it died."""
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads((directory / LEASE).read_text()))
     except (OSError, ValueError):
         return None
 

@@ -11,6 +11,7 @@ import time
 from shoal._runtime.lease import alive, holder_now, taken
 from shoal._worker.remote import Remote
 
+FOLDER = "lease"
 BEAT = 5.0  # seconds between two heartbeats, each of which costs two requests
 RELEASE_WAIT = 2.0  # seconds; the end of a run does not depend on storage that has stopped
 LOOK_AGAIN = 6.0  # seconds; a heart that seems to have stopped may belong to a machine whose clock is behind
@@ -39,7 +40,7 @@ class RemoteLease:
     interval = BEAT
 
     def __init__(self, directory: Remote, look_again: float = LOOK_AGAIN):
-        self._folder = directory / "lease"
+        self._folder = directory / FOLDER
         self.token = secrets.token_hex(8)
         holder = self._holder()
         if holder and alive(holder):
@@ -58,7 +59,7 @@ class RemoteLease:
 
     def patient(self, directory: Remote) -> None:
         """From now on, try for as long as this directory is tried."""
-        self._folder = directory / "lease"
+        self._folder = directory / FOLDER
 
     def beat(self) -> None:
         """Show that this driver lives."""
@@ -85,16 +86,10 @@ class RemoteLease:
             (self._folder / _name(self.number)).write(self._content(released=True))
 
     def _numbers(self) -> list[int]:
-        return [int(name.removesuffix(".json")) for name in self._folder.names()]
+        return _numbers(self._folder)
 
     def _holder(self) -> dict[str, object] | None:
-        numbers = self._numbers()
-        if not numbers:
-            return None
-        try:
-            return dict(json.loads((self._folder / _name(max(numbers))).read()))
-        except (FileNotFoundError, ValueError):
-            return None
+        return _holder(self._folder)
 
     def _content(self, released: bool = False) -> bytes:
         holder = holder_now(self.token)
@@ -103,3 +98,22 @@ class RemoteLease:
 
 def _name(number: int) -> str:
     return f"{number:06d}.json"
+
+
+def remote_holder(directory: Remote) -> dict[str, object] | None:
+    """Return who holds the lease of a run, held it when it died, or (``released``) has given it up."""
+    return _holder(directory / FOLDER)
+
+
+def _numbers(folder: Remote) -> list[int]:
+    return [int(name.removesuffix(".json")) for name in folder.names()]
+
+
+def _holder(folder: Remote) -> dict[str, object] | None:
+    numbers = _numbers(folder)
+    if not numbers:
+        return None
+    try:
+        return dict(json.loads((folder / _name(max(numbers))).read()))
+    except (FileNotFoundError, ValueError):
+        return None

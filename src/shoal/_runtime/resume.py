@@ -15,7 +15,7 @@ from shoal._runtime.journal import read_history
 from shoal._worker.remote import Remote
 
 # What differs from start to start without a person having changed anything.
-PASSING = frozenset({"started_at", "format", "name"})
+PASSING = frozenset({"started_at", "format", "name", "command"})
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def changes(earlier: Earlier, asked: Mapping[str, Any], config: Any) -> list[str
     return [
         f"{key} was {before.get(key, 'not set')!r}, is {after.get(key, 'not set')!r}"
         for key in sorted(before.keys() | after.keys())
-        if key not in PASSING and before.get(key) != after.get(key)
+        if key.partition(".")[0] not in PASSING and before.get(key) != after.get(key)
     ]
 
 

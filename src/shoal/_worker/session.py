@@ -408,13 +408,11 @@ class Session:
 
 
 def stacks() -> str:
-    """Return the Python stack of every thread of this process."""
+    """Return the Python stack of every thread: of the main one, which trains, first, and of shoal's own last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = [
-        f"Thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame))
-        for ident, frame in sys._current_frames().items()
-    ]
-    return "\n".join(parts)
+    frames = [(str(names.get(ident, ident)), frame) for ident, frame in sys._current_frames().items()]
+    frames.sort(key=lambda one: (one[0] != "MainThread", one[0].startswith("shoal-"), one[0]))
+    return "\n".join(f"Thread {name}:\n" + "".join(traceback.format_stack(frame)) for name, frame in frames)
 
 
 _session: Session | None = None

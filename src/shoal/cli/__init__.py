@@ -1,33 +1,23 @@
-"""The command ``shoal``: clusters, jobs and their files."""
+"""The command ``shoal``: runs and searches, the dashboard, clusters and their jobs."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import sys
 from collections.abc import Sequence
 
-from shoal._core.errors import ShoalError
-from shoal._version import __version__
-
-# Each module has ``add(commands)``, which says what its commands take and what function carries them out.
-MODULES = ("shoal.cli.cluster", "shoal.cli.jobs", "shoal.cli.deploy")
+# Each declares its commands when it is imported; they are listed in this order.
+MODULES = ("running", "looking", "asking", "keeping", "doctor", "cluster", "jobs", "deploy")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry one command out and return its exit code: 0 done, 1 not possible, 2 wrong arguments."""
-    parser = argparse.ArgumentParser(prog="shoal", description="train and search on one machine or many")
-    parser.add_argument("--version", action="version", version=f"shoal {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    """Carry one command out and return its exit code: 0 done, 1 not possible, 2 wrong arguments, 130 interrupted."""
+    from shoal.cli.app import CLUSTERS, app
+
     for module in MODULES:
-        importlib.import_module(module).add(commands)
-    options = parser.parse_args(arguments)
+        importlib.import_module(f"shoal.cli.{module}")
+    app.registered_commands.sort(key=lambda one: one.rich_help_panel == CLUSTERS)
     try:
-        return int(options.run(options) or 0)
-    except ShoalError as error:
-        print(f"shoal {options.command}: {error}", file=sys.stderr)
-    except ImportError as error:
-        print(f"shoal {options.command}: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    return 1
+        app(arguments, prog_name="shoal")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0

@@ -1,98 +1,93 @@
-"""``shoal start``, ``status`` and ``stop``: a Ray cluster by hand, over Ray's own commands."""
+"""``shoal start``, ``status`` and ``stop`` without a run: a Ray cluster by hand, over Ray's own commands."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from shoal._core.errors import ShoalError
 from shoal._runtime.addresses import own_address
 from shoal._runtime.requirements import require
+from shoal.cli.app import CLUSTERS, Json, command
+from shoal.cli.screen import print_json
 
 TOKEN = Path("~/.ray/auth_token")
 
 
-def add(commands: Any) -> None:
-    """Say what the commands take."""
-    start = commands.add_parser("start", help="make this machine part of a cluster", description=start_.__doc__)
-    which = start.add_mutually_exclusive_group(required=True)
-    which.add_argument("--head", action="store_true", help="begin a cluster, with this machine as its head")
-    which.add_argument("--address", metavar="HOST:PORT", help="join the cluster whose head is there")
-    start.add_argument("--port", type=int, default=6379, help="where the head listens (default: %(default)s)")
-    start.add_argument("--node-ip-address", metavar="ADDRESS", help="this machine's address, if it has several")
-    start.add_argument("--num-cpus", type=int, help="how many CPUs to give out (default: all)")
-    start.add_argument("--num-gpus", type=int, help="how many GPUs to give out (default: all)")
-    start.add_argument("--resources", metavar="JSON", help="custom resources, such as '{\"license\": 2}'")
-    start.add_argument("--labels", metavar="A=B,C=D", help="labels for ScalingConfig(label_selector=...)")
-    start.add_argument(
-        "--dashboard-host",
-        default="127.0.0.1",
-        help="where Ray's dashboard and jobs listen (default: this machine only)",
-    )
-    start.add_argument("--block", action="store_true", help="stay in the foreground, for containers")
-    start.set_defaults(run=start_)
-
-    status = commands.add_parser("status", help="show the machines of a cluster, and what runs there")
-    status.add_argument(
-        "--address", default="auto", metavar="HOST:PORT", help="its head (default: this machine's cluster)"
-    )
-    status.set_defaults(run=status_)
-
-    stop = commands.add_parser("stop", help="take this machine out of its cluster", description=stop_.__doc__)
-    stop.add_argument("--force", action="store_true", help="do not wait for what runs here")
-    stop.set_defaults(run=stop_)
-
-
-def start_(options: argparse.Namespace) -> int:
+@command("start", CLUSTERS)
+def start(
+    head: Annotated[bool, typer.Option("--head", help="Begin a cluster, with this machine as its head.")] = False,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Join the cluster whose head is there.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Where the head listens.")] = 6379,
+    node_ip_address: Annotated[str | None, typer.Option(help="This machine's address, if it has several.")] = None,
+    num_cpus: Annotated[int | None, typer.Option(help="How many CPUs to give out. [default: all]")] = None,
+    num_gpus: Annotated[int | None, typer.Option(help="How many GPUs to give out. [default: all]")] = None,
+    resources: Annotated[str | None, typer.Option(metavar="JSON", help="Custom resources: '{\"license\": 2}'.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="A=B,C=D", help="For ScalingConfig(label_selector=...).")
+    ] = None,
+    dashboard_host: Annotated[str, typer.Option(help="Where Ray's dashboard and jobs listen.")] = "127.0.0.1",
+    block: Annotated[bool, typer.Option("--block", help="Stay in the foreground, for containers.")] = False,
+) -> int:
     """Begin a cluster on this machine, or join one. Whoever joins or submits needs the token that the head has."""
+    if head == (address is not None):
+        raise ShoalError("give either --head, to begin a cluster, or --address HOST:PORT, to join one")
     require("ray", extra="ray", tested="2.60", trainer="shoal start")
-    address = options.node_ip_address or own_address([options.address.rpartition(":")[0]] if options.address else [])
-    command = [f"--node-ip-address={address}"]
-    if options.head:
+    own = node_ip_address or own_address([address.rpartition(":")[0]] if address else [])
+    arguments = [f"--node-ip-address={own}"]
+    if address is None:
         _make_token()
-        command += ["--head", f"--port={options.port}", f"--dashboard-host={options.dashboard_host}"]
+        arguments += ["--head", f"--port={port}", f"--dashboard-host={dashboard_host}"]
         # Ray 2.60 tells the server for ray:// this port before it is chosen, and that server then waits in vain.
-        command += [f"--runtime-env-agent-port={_free_port(address)}"]
+        arguments += [f"--runtime-env-agent-port={_free_port(own)}"]
     else:
         from shoal.engines.ray import check_answers
 
-        check_answers(options.address)
-        command += [f"--address={options.address}"]
-    for name in ("num_cpus", "num_gpus", "resources", "labels"):
-        if getattr(options, name) is not None:
-            command.append(f"--{name.replace('_', '-')}={getattr(options, name)}")
-    if options.block:
-        return _ray("start", *command, "--block").returncode
-    done = _ray("start", *command, quiet=True)
+        check_answers(address)
+        arguments += [f"--address={address}"]
+    given = {"num-cpus": num_cpus, "num-gpus": num_gpus, "resources": resources, "labels": labels}
+    arguments += [f"--{name}={value}" for name, value in given.items() if value is not None]
+    if block:
+        return _ray("start", *arguments, "--block").returncode
+    done = _ray("start", *arguments, quiet=True)
     if done.returncode:
-        raise ShoalError(_why_not(options, done.stdout + done.stderr))
-    if options.head:
-        print(f"The head runs at {address}:{options.port}. On each other machine:")
-        print(f"  copy {TOKEN} from here, then: shoal start --address={address}:{options.port}")
-        print(
-            f"Scripts on these machines begin with shoal.init('auto'); from elsewhere: shoal submit --address {address}"
-        )
+        raise ShoalError(_why_not(address, port, done.stdout + done.stderr))
+    if address is None:
+        print(f"The head runs at {own}:{port}. On each other machine:")
+        print(f"  copy {TOKEN} from here, then: shoal start --address={own}:{port}")
+        print(f"Scripts on these machines begin with shoal.init('auto'); from elsewhere: shoal submit --address {own}")
     else:
-        print(f"{address} is part of the cluster at {options.address}.")
+        print(f"{own} is part of the cluster at {address}.")
     print("shoal status shows the cluster; shoal stop takes this machine out of it.")
     return 0
 
 
-def status_(options: argparse.Namespace) -> int:
-    """Print the machines of a cluster, what of them is used, and the runs in progress."""
+@command("status", CLUSTERS)
+def status(
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Its head. [default: this machine's cluster]")
+    ] = "auto",
+    json: Json = False,
+) -> None:
+    """Show the machines of a cluster, what of them is used, and the runs in progress."""
     from shoal.engines.ray import RayEngine
 
-    engine = RayEngine(options.address)
+    engine = RayEngine(address)
     try:
-        print("\n".join(described(engine)))
+        if json:
+            print_json([{"name": n.name, "total": n.total, "taken": n.taken} for n in engine.nodes()])
+        else:
+            print("\n".join(described(engine)))
     finally:
         engine.shutdown()
-    return 0
 
 
 def described(engine: Any) -> list[str]:
@@ -120,10 +115,10 @@ def described(engine: Any) -> list[str]:
     return lines
 
 
-def stop_(options: argparse.Namespace) -> int:
+def leave(force: bool) -> int:
     """End what `shoal start` has started on this machine, and the workers on it."""
     require("ray", extra="ray", tested="2.60", trainer="shoal stop")
-    done = _ray("stop", *(["--force"] if options.force else []), quiet=True)
+    done = _ray("stop", *(["--force"] if force else []), quiet=True)
     print("This machine is part of no cluster now." if done.returncode == 0 else done.stdout + done.stderr)
     return done.returncode
 
@@ -150,15 +145,13 @@ def _ray(*arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=quiet, text=True, check=False, env=environment)
 
 
-def _why_not(options: argparse.Namespace, output: str) -> str:
+def _why_not(address: str | None, port: int, output: str) -> str:
     """Return why Ray has not started, from what it printed."""
     text = " ".join(output.split())
     if "InvalidAuthToken" in text or "AuthenticationError" in text:
-        return (
-            f"the cluster at {options.address} does not take this machine's token. Copy {TOKEN} from its head to here"
-        )
+        return f"the cluster at {address} does not take this machine's token. Copy {TOKEN} from its head to here"
     if "already in use" in text or "already been started" in text or "already running" in text:
-        return f"this machine is part of a cluster already, or port {options.port} is in use. shoal stop takes it out"
+        return f"this machine is part of a cluster already, or port {port} is in use. shoal stop takes it out"
     if "ersion mismatch" in text:
         return f"the head has other versions than this machine: {text[-500:]}"
     return f"Ray did not start: {text[-800:]}"

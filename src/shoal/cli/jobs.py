@@ -1,9 +1,9 @@
-"""``shoal submit``, ``logs`` and ``stop-run``: drivers that run on the cluster, not here."""
+"""``shoal submit``, and the output and the end of its jobs: drivers that run on the cluster, not here."""
 
 from __future__ import annotations
 
-import argparse
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -11,111 +11,131 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from shoal._core.errors import ShoalError
 from shoal._core.slurm import BatchRequest
 from shoal._runtime.requirements import require
+from shoal.cli.app import CLUSTERS, command
 
 PATIENCE = 600.0  # seconds for which a lost connection is tried again: a laptop that slept finds its job still there
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 ENDED = {"SUCCEEDED", "FAILED", "STOPPED"}
 
 
-def add(commands: Any) -> None:
-    """Say what the commands take."""
-    submit = commands.add_parser("submit", help="run a script's driver on a cluster, and follow it")
-    submit.add_argument("--engine", choices=("ray", "slurm"), default="ray")
-    submit.add_argument("--address", help="Ray: the head's address, or the URL of its jobs (default: $RAY_ADDRESS)")
-    submit.add_argument("--working-dir", default=".", help="Ray: what is sent along (default: this directory)")
-    submit.add_argument("--nodes", type=int, default=1, help="SLURM: how many machines")
-    submit.add_argument("--gpus-per-node", type=int, default=0, help="SLURM: GPUs on each")
-    submit.add_argument("--cpus-per-node", type=int, default=0, help="SLURM: CPUs on each")
-    submit.add_argument("--mem", default="", help="SLURM: memory on each, such as 64G")
-    submit.add_argument("--time", default="", help="SLURM: time limit, such as 4:00:00; the run goes on after it")
-    submit.add_argument("--partition", default="", help="SLURM: which partition")
-    submit.add_argument("--account", default="", help="SLURM: which account")
-    submit.add_argument("--signal", type=int, default=120, metavar="SECONDS", help="SLURM: notice before the limit")
-    submit.add_argument(
-        "--array", default="", metavar="0-9", help="SLURM: an array of jobs, each of which runs the script"
-    )
-    submit.add_argument("--setup", action="append", default=[], help="SLURM: a line before the script; may be repeated")
-    submit.add_argument(
-        "--option", action="append", default=[], help="SLURM: another option of sbatch; may be repeated"
-    )
-    submit.add_argument("--name", help="the job's name (default: the script's)")
-    submit.add_argument("--dry-run", action="store_true", help="print what would be submitted")
-    submit.add_argument("--no-follow", action="store_true", help="do not wait for the job's end")
-    submit.add_argument("script", help="the script")
-    submit.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments, after --")
-    submit.set_defaults(run=submit_)
-    for name, run, help_ in (
-        ("logs", logs_, "print what a job has printed"),
-        ("stop-run", stop_, "stop a job at its next report, and keep what it has committed"),
-    ):
-        command = commands.add_parser(name, help=help_)
-        command.add_argument("job", help="as shoal submit has printed it")
-        command.add_argument("--address", help="Ray: the head's address, or the URL of its jobs")
-        command.set_defaults(run=run)
-        if name == "logs":
-            command.add_argument("-f", "--follow", action="store_true", help="until the job's end")
-
-
-def submit_(options: argparse.Namespace) -> int:
-    """Submit a script, print the job's number, and follow it."""
-    if not Path(options.script).is_file():
-        raise ShoalError(f"there is no script {options.script!r} in {os.getcwd()}")
-    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
-    job = _submit_slurm(options, arguments) if options.engine == "slurm" else _submit_ray(options, arguments)
+@command("submit", CLUSTERS, context_settings=PASSED_ON)
+def submit(
+    context: typer.Context,
+    script: Annotated[str, typer.Argument(help="The script; what follows are its own arguments.")],
+    engine: Annotated[str, typer.Option(metavar="ray|slurm", help="What runs it.")] = "ray",
+    address: Annotated[
+        str | None, typer.Option(help="Ray: the head's address, or the URL of its jobs. [default: $RAY_ADDRESS]")
+    ] = None,
+    working_dir: Annotated[str, typer.Option(help="Ray: what is sent along.")] = ".",
+    nodes: Annotated[int, typer.Option(help="SLURM: how many machines.")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(help="SLURM: GPUs on each.")] = 0,
+    cpus_per_node: Annotated[int, typer.Option(help="SLURM: CPUs on each.")] = 0,
+    mem: Annotated[str, typer.Option(help="SLURM: memory on each, such as 64G.")] = "",
+    time_limit: Annotated[str, typer.Option("--time", help="SLURM: such as 4:00:00; the run goes on after it.")] = "",
+    partition: Annotated[str, typer.Option(help="SLURM: which partition.")] = "",
+    account: Annotated[str, typer.Option(help="SLURM: which account.")] = "",
+    signal: Annotated[int, typer.Option(metavar="SECONDS", help="SLURM: notice before the limit.")] = 120,
+    array: Annotated[
+        str, typer.Option(metavar="0-9", help="SLURM: an array of jobs, each of which runs the script.")
+    ] = "",
+    setup: Annotated[list[str] | None, typer.Option(help="SLURM: a line before the script; may be repeated.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="SLURM: another option of sbatch; may be repeated.")] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name. [default: the script's]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted.")] = False,
+    no_follow: Annotated[bool, typer.Option("--no-follow", help="Do not wait for the job's end.")] = False,
+) -> int:
+    """Run a script's driver on a cluster, print the job's number, and follow it."""
+    if not Path(script).is_file():
+        raise ShoalError(f"there is no script {script!r} in {os.getcwd()}")
+    if engine not in {"ray", "slurm"}:
+        raise ShoalError(f"--engine {engine}: choose ray or slurm")
+    arguments = context.args[1:] if context.args[:1] == ["--"] else context.args
+    if engine == "slurm":
+        title = name or Path(script).stem
+        request = BatchRequest(
+            script=os.path.abspath(script),
+            arguments=tuple(arguments),
+            python=sys.executable,
+            name=title,
+            directory=os.getcwd(),
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            cpus_per_node=cpus_per_node,
+            memory=mem,
+            time=time_limit,
+            partition=partition,
+            account=account,
+            signal_s=signal,
+            array=array,
+            output=f"{title}-%j.out",
+            setup=tuple(setup or ()),
+            options=tuple(option or ()),
+        )
+        job = _submit_slurm(request, dry_run)
+    else:
+        job = _submit_ray(script, arguments, working_dir, address, name, dry_run)
     if not job:
         return 0
-    print(f"submitted: {job}. shoal logs -f {job} follows it, shoal stop-run {job} stops it", flush=True)
-    if options.no_follow:
+    print(f"submitted: {job}. shoal logs -f {job} follows it, shoal stop {job} stops it", flush=True)
+    if no_follow:
         return 0
-    return _follow_slurm(job) if job.isdigit() else _follow_ray(_client(options.address), job)
+    return _follow_slurm(job) if job.isdigit() else _follow_ray(_client(address), job)
 
 
-def logs_(options: argparse.Namespace) -> int:
+def is_job(name: str, address: str | None) -> bool:
+    """Whether a name may be that of a job: a number of SLURM's, one as of :func:`submit`, or somebody says where."""
+    return name.isdigit() or address is not None or re.fullmatch(r".+-\d{4}-\d{6}", name) is not None
+
+
+def print_logs(job: str, address: str | None, follow: bool) -> int:
     """Print what a job has printed."""
-    if options.job.isdigit():
-        if options.follow:
-            return _follow_slurm(options.job)
-        sys.stdout.write(_output_of(options.job).read_text())
+    if job.isdigit():
+        if follow:
+            return _follow_slurm(job)
+        sys.stdout.write(_output_of(job).read_text())
         return 0
-    client = _client(options.address)
-    if options.follow:
-        return _follow_ray(client, options.job)
-    sys.stdout.write(_asked(client, lambda: client.get_job_logs(options.job)))
+    client = _client(address)
+    if follow:
+        return _follow_ray(client, job)
+    sys.stdout.write(_asked(client, lambda: client.get_job_logs(job)))
     return 0
 
 
-def stop_(options: argparse.Namespace) -> int:
+def stop_job(job: str, address: str | None) -> int:
     """Stop a job: its run stops at the next report."""
-    if options.job.isdigit():
-        _slurm("scancel", "--batch", "--signal=TERM", options.job)
+    if job.isdigit():
+        _slurm("scancel", "--batch", "--signal=TERM", job)
     else:
-        client = _client(options.address)
-        _asked(client, lambda: client.stop_job(options.job))
-    print(f"{options.job} is asked to stop")
+        client = _client(address)
+        _asked(client, lambda: client.stop_job(job))
+    print(f"{job} is asked to stop")
     return 0
 
 
 # ---- Ray ------------------------------------------------------------------------------------------------------------
 
 
-def _submit_ray(options: argparse.Namespace, arguments: list[str]) -> str:
-    script = Path(os.path.relpath(options.script, options.working_dir))
-    if script.parts[:1] == ("..",):
-        raise ShoalError(
-            f"{options.script} is not in {options.working_dir!r}, which is what the cluster gets: give --working-dir"
-        )
-    entrypoint = shlex.join(["python", str(script), *arguments])
-    environment = {"working_dir": options.working_dir, "env_vars": {"SHOAL_ENGINE": "ray"}}
-    if options.dry_run:
+def _submit_ray(
+    script: str, arguments: list[str], directory: str, address: str | None, name: str | None, dry_run: bool
+) -> str:
+    relative = Path(os.path.relpath(script, directory))
+    if relative.parts[:1] == ("..",):
+        raise ShoalError(f"{script} is not in {directory!r}, which is what the cluster gets: give --working-dir")
+    entrypoint = shlex.join(["python", str(relative), *arguments])
+    environment = {"working_dir": directory, "env_vars": {"SHOAL_ENGINE": "ray"}}
+    if dry_run:
         print(f"{entrypoint}\nwith {environment}")
         return ""
-    client = _client(options.address)
-    name = "".join(c if c.isalnum() else "-" for c in options.name or script.stem)
-    job = f"{name}-{time.strftime('%m%d-%H%M%S')}"
+    client = _client(address)
+    title = "".join(c if c.isalnum() else "-" for c in name or relative.stem)
+    job = f"{title}-{time.strftime('%m%d-%H%M%S')}"
     return str(
         _asked(client, lambda: client.submit_job(entrypoint=entrypoint, submission_id=job, runtime_env=environment))
     )
@@ -174,32 +194,12 @@ def _follow_ray(client: Any, job: str) -> int:
 # ---- SLURM ----------------------------------------------------------------------------------------------------------
 
 
-def _submit_slurm(options: argparse.Namespace, arguments: list[str]) -> str:
-    name = options.name or Path(options.script).stem
-    request = BatchRequest(
-        script=os.path.abspath(options.script),
-        arguments=tuple(arguments),
-        python=sys.executable,
-        name=name,
-        directory=os.getcwd(),
-        nodes=options.nodes,
-        gpus_per_node=options.gpus_per_node,
-        cpus_per_node=options.cpus_per_node,
-        memory=options.mem,
-        time=options.time,
-        partition=options.partition,
-        account=options.account,
-        signal_s=options.signal,
-        array=options.array,
-        output=f"{name}-%j.out",
-        setup=tuple(options.setup),
-        options=tuple(options.option),
-    )
-    if options.dry_run:
+def _submit_slurm(request: BatchRequest, dry_run: bool) -> str:
+    if dry_run:
         print(request.text())
         return ""
     _need("sbatch")
-    file = Path(f"{name}.sbatch")
+    file = Path(f"{request.name}.sbatch")
     file.write_text(request.text())
     print(f"the batch script is {file}")
     return _slurm("sbatch", "--parsable", str(file)).partition(";")[0]

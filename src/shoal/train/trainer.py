@@ -17,9 +17,11 @@ from shoal._core.job import Job
 from shoal._core.plain_data import printable
 from shoal._core.states import RunState
 from shoal._runtime import context, directory, driver, resume
+from shoal._runtime.command import this_command
 from shoal._runtime.naming import named
 from shoal._runtime.preparation import Outcome
 from shoal._worker.remote import Remote, locate
+from shoal.train import overrides
 from shoal.train.checkpoint import Checkpoint
 from shoal.train.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, callbacks_of
 from shoal.train.plain import PlainFramework
@@ -101,7 +103,7 @@ class DataParallelTrainer:
         self._takes_config = takes_config(train_loop_per_worker, train_loop_config)
         self._config = dict(checked("train_loop_config", train_loop_config, Mapping) or {})
         self._framework = checked("framework", framework, Framework) or PlainFramework()
-        self._scaling = checked("scaling_config", scaling_config, ScalingConfig) or ScalingConfig()
+        self._scaling = overrides.scaling(checked("scaling_config", scaling_config, ScalingConfig) or ScalingConfig())
         self._run_config = checked("run_config", run_config, RunConfig) or RunConfig()
         self._datasets: Any = None
         if datasets or dataset_config is not None:
@@ -135,6 +137,7 @@ class DataParallelTrainer:
             raise ValueError(
                 "RunConfig(stop=...) ends trials of a search: give it to tune.Tuner, or return where it ends"
             )
+        self._run_config = overrides.run(self._run_config)
         run, in_process = self._run_config, self._scaling.worker_range == (0, 0)
         if run.resume and run.name:
             place = directory.place_of(run.storage_path, run.name, run.storage_filesystem)
@@ -226,6 +229,7 @@ class DataParallelTrainer:
                 "config_is_plain": printable(self._config) == self._config,
                 "python": sys.version.split()[0],
                 "started_at": time.time(),
+                "command": this_command(),
             },
         )
 

@@ -16,10 +16,12 @@ from shoal._core.space import as_space, check, domains, named
 from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Trial
 from shoal._runtime import context, directory, naming
+from shoal._runtime.command import this_command
 from shoal._runtime.display import brief
 from shoal._runtime.search_display import flat
 from shoal._runtime.searching import SearchJob, SearchOutcome, drive_search, known_search
 from shoal._worker.remote import Remote, locate
+from shoal.train import overrides
 from shoal.train.config import RunConfig, callbacks_of
 from shoal.tune import registry
 from shoal.tune.callbacks import Callbacks
@@ -116,6 +118,7 @@ class Tuner:
                 f"a search starts workers of its own, which the engine {engine.name!r} does not; run it without a "
                 "launcher and without local_mode"
             )
+        self._run_config = overrides.run(self._run_config)
         job = self._job()
         self._outcome = outcome = drive_search(job, engine)
         grid = self._grid(outcome)
@@ -226,7 +229,10 @@ class Tuner:
             reuse=config.reuses,
             asked={
                 "trainable": self._target.name,
+                "metric": config.metric or self._scheduler.metric or self._searcher.metric,
+                "mode": config.mode or self._scheduler.mode or self._searcher.mode,
                 "started_at": time.time(),
+                "command": this_command(),
                 **registry.described(self._space, config, run),
             },
             space=printable(self._space),
