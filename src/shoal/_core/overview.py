@@ -251,8 +251,6 @@ class SearchFold:
         best = None
         for trial in self.trials.values():
             best = better(best, trial.best, self.mode)
-            if not alive and trial.status == "RUNNING":
-                trial.status = "PENDING"  # its driver is gone, and it would go on from its newest checkpoint
         leading = next((t for t in self.trials.values() if t.best is not None and t.best == best), None)
         return {
             "state": state_of(self.ended.state if self.ended else None, alive, status),
@@ -264,7 +262,13 @@ class SearchFold:
             "mode": self.mode,
             "best": best,
             "metrics": leading.metrics if leading else {},
-            "trials": list(self.trials.values()),
+            # Where the driver is gone nothing runs: these would go on from their newest checkpoints.
+            "trials": [
+                msgspec.structs.replace(
+                    trial, status="PENDING" if trial.status == "RUNNING" and not alive else trial.status
+                )
+                for trial in self.trials.values()
+            ],
         }
 
 

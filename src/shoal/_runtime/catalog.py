@@ -8,7 +8,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,18 +94,20 @@ def names_in(root: Place) -> list[str]:
         return []
 
 
-def listed(storage: str | None = None) -> list[Overview]:
+def listed(storage: str | None = None, *, sized: bool = True) -> list[Overview]:
     """Return all runs and searches of a directory, the newest first. One that cannot be read is left out."""
     root = root_of(storage)
     places = [root / name for name in names_in(root) if not name.startswith(".")]
     with ThreadPoolExecutor(READERS, "shoal-catalog") as pool:
-        found = [overview for overview in pool.map(_overview_or_none, places) if overview is not None]
+        found = [
+            overview for overview in pool.map(partial(_overview_or_none, sized=sized), places) if overview is not None
+        ]
     return sorted(found, key=lambda overview: overview.started_at, reverse=True)
 
 
-def _overview_or_none(place: Place) -> Overview | None:
+def _overview_or_none(place: Place, sized: bool) -> Overview | None:
     try:
-        return overview(place) if kind_of(place) else None
+        return overview(place, sized=sized) if kind_of(place) else None
     except (OSError, ValueError, StorageError):
         return None
 
@@ -130,19 +134,37 @@ def driver_of(place: Place) -> dict[str, Any] | None:
     return None
 
 
-def overview(place: Place, *, sized: bool = True) -> Overview:
-    """Return what there is to tell of the run or the search at a place; its size only where ``sized``."""
+@dataclass
+class Followed:
+    """What was read of a search already, for whoever looks at it again and again."""
+
+    fold: SearchFold
+    tail: Tail
+
+
+def overview(place: Place, *, sized: bool = True, at: Path | None = None, followed: Followed | None = None) -> Overview:
+    """Return what there is to tell of the run or the search at a place.
+
+    Parameters
+    ----------
+    sized : bool
+        Whether to look how much it takes.
+    at : Path, optional
+        A copy of what was written down of it, where there is one.
+    followed : Followed, optional
+        What was read of a search already; what is new is added to it.
+    """
     kind, driver = kind_of(place), driver_of(place)
-    with records_at(place) as records:
+    with nullcontext(at) if at is not None else records_at(place) as records:
         status = read_json(records / STATUS) or {}
         if kind == "trial":
             status = {"state": "RUNNING"}
         asked = read_json(records / (EXPERIMENT if kind == "search" else RUN)) or {}
         if kind == "search":
-            fold = search_fold(asked)
-            for record in Tail(records / "journal.jsonl").new():
-                fold.apply(msgspec.convert(record, AnySearchRecord))
-            fields = fold.fields(driver is not None, status)
+            followed = followed or Followed(search_fold(asked), Tail(records / "journal.jsonl"))
+            for record in followed.tail.new():
+                followed.fold.apply(msgspec.convert(record, AnySearchRecord))
+            fields = followed.fold.fields(driver is not None, status)
             fields["function"] = str(asked.get("trainable", ""))
             _name_directories(place, fields["trials"])
         else:

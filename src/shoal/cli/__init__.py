@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 # Each declares its commands when it is imported; they are listed in this order.
-MODULES = ("running", "looking", "asking", "keeping", "doctor", "cluster", "jobs", "deploy")
+MODULES = ("running", "looking", "asking", "keeping", "dashboard", "doctor", "cluster", "jobs", "deploy")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
