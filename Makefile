@@ -10,7 +10,7 @@ help:  ## what can be made
 
 $(STAMP): pyproject.toml requirements-dev.txt requirements-frameworks.txt requirements-cluster.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,pandas,s3,tune,hyperopt,nevergrad,bayesopt,ax,pb2]' -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dashboard,demo,pandas,s3,tune,hyperopt,nevergrad,bayesopt,ax,pb2]' -r requirements-dev.txt
 	# By themselves: pip takes many minutes to find out that all of them fit together, and seconds one after the other.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[data,transformers,xgboost,lightgbm,lightning,jax]' -r requirements-frameworks.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-cluster.txt

@@ -8,7 +8,7 @@ export function el(tag, properties = {}, ...children) {
     else if (key === "class") made.className = value;
     else made.setAttribute(key, value === true ? "" : value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== "") made.append(child);
   }
   return made;

@@ -26,7 +26,7 @@ export function showRun(page, name) {
     part.whole.hidden = !there;
     if (there && part.told !== text) {
       part.told = text;
-      part.body.replaceChildren(...[draw(data)].flat());
+      part.body.replaceChildren(...[draw(data)].flat(Infinity).filter(Boolean));
     }
   };
 
