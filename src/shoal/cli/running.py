@@ -36,7 +36,6 @@ def run(
     ] = None,
     engine: Annotated[str | None, typer.Option(help="local, ray, slurm or inline.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only what workers print.")] = False,
-    as_ray: Annotated[bool, typer.Option("--as-ray", help="A script for ray.train and ray.tune, as it is.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
 ) -> int:
     """Run a training script; the options fill in what its ScalingConfig and RunConfig leave open."""
@@ -54,8 +53,7 @@ def run(
         "max_failures": max_failures,
         "verbose": 0 if quiet else None,
     }
-    arguments = ["-m", "shoal.as_ray", str(script)] if as_ray else [str(script)]
-    return _become([sys.executable, *arguments, *context.args], asked, engine, dry_run)
+    return _become([sys.executable, str(script), *context.args], asked, engine, dry_run)
 
 
 def _workers(text: str | None) -> int | list[int] | None:
