@@ -166,7 +166,7 @@ class RunDriver:
 
     def begin(self) -> None:
         """Start the run."""
-        self.files.background.wake = self.supervisor.wake
+        self.files.wake_with(self.supervisor.wake)
         self._tell_callbacks("on_run_start", self.parts.job.name, str(self.files.path))
         if self.files.lease.interval:
             self._attendance = Attendance(self.files, self, self.supervisor)
@@ -181,7 +181,7 @@ class RunDriver:
             self._attendance.close()
         if self.parts.validator is not None:
             self.parts.validator.close()
-        self.files.background.wake = lambda: None
+        self.files.wake_with(lambda: None)
         if self._lease is not None:
             self._lease.release()
             self._lease = None
@@ -201,7 +201,7 @@ class RunDriver:
 
     def follow_up(self) -> None:
         """Go on with what has waited for storage."""
-        self.files.background.follow_up()
+        self.files.follow_up()
         self._ordered.follow_up()
 
     def settle(self) -> None:

@@ -51,6 +51,7 @@ class RunFiles:
         self._mirror = home.mirror
         self.storage = home.storage
         self._undurable = 0
+        self._taking = False
 
     @property
     def mirrored(self) -> bool:
@@ -118,15 +119,28 @@ class RunFiles:
 
     def beat(self) -> None:
         """Show that the driver lives, without waiting for storage work that takes long."""
-        self._beats.follow_up()
         if self._beats.idle:
             self._beats.do(partial(self.guard, self.lease.beat))
 
     def take_requests(self, then: Callable[[list[dict[str, Any]]], None]) -> None:
         """Have ``then`` told of what people outside have asked for, without waiting for long storage work."""
+
+        def taken(asked: list[dict[str, Any]]) -> None:
+            self._taking = False
+            then(asked)
+
+        if not self._taking:
+            self._taking = True
+            self._beats.do(lambda: attendance.requests(self.path), taken)
+
+    def follow_up(self) -> None:
+        """Do what follows from work of storage that is done."""
         self._beats.follow_up()
-        if self._beats.idle or not self.mirrored:
-            self._beats.do(lambda: attendance.requests(self.path), then)
+        self.background.follow_up()
+
+    def wake_with(self, wake: Callable[[], None]) -> None:
+        """Say whom to wake when work of storage is done, so that he follows it up."""
+        self._beats.wake = self.background.wake = wake
 
     def describe(self, asked: dict[str, Any], config: Any, marker: str = RUN) -> None:
         """Write what was asked, and ``params.json``, for people and later drivers."""

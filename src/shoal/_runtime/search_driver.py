@@ -136,7 +136,7 @@ class SearchDriver:
         self._supervisor.add("search", self)
         self._supervisor.keeps_hosts = True
         try:
-            self.files.background.wake = self._supervisor.wake
+            self.files.wake_with(self._supervisor.wake)
             self._hold_hosts()
             self._attendance = Attendance(self.files, self, self._supervisor)
             self._beat()
@@ -157,7 +157,7 @@ class SearchDriver:
                 run.close()
             if self._hosts is not None:
                 self._hosts.release()
-            self.files.background.wake = lambda: None
+            self.files.wake_with(lambda: None)
             self.parts.display.close()
             self._supervisor.close()
 
@@ -202,7 +202,7 @@ class SearchDriver:
 
     def follow_up(self) -> None:
         """Go on with what has waited for storage."""
-        self.files.background.follow_up()
+        self.files.follow_up()
         self._ordered.follow_up()
 
     def settle(self) -> None:
