@@ -6,11 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from shoal._core.overview import Overview
 from shoal._runtime import catalog
@@ -104,16 +102,6 @@ def running(*arguments: str, storage: Path | str) -> Iterator[subprocess.Popen[s
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait for a condition; fail if it does not come."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := true():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"it has not come true within {seconds:g} s")
 
 
 def look(name: str, storage: Path | str) -> Overview | None:

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts import SEARCH, TRAIN, done, look, reports, running, shoal, started, wait_until
+from scripts import SEARCH, TRAIN, done, look, reports, running, shoal, started
+from workers import wait_for
 
 from shoal._version import __version__
 
@@ -161,8 +162,8 @@ def test_a_run_that_goes_on_is_seen_stopped_and_resumed_as_it_was_started(tmp_pa
     (tmp_path / ".train.py").write_text(TRAIN)
     started_with = ("--name", "mine", "-w", "2", f"{tmp_path}/.train.py", "500", "0.1", "-1")
     with running(*started_with, storage=tmp_path) as process:
-        wait_until(lambda: reports("mine", tmp_path) >= 3)
-        wait_until(lambda: "memory" in (look("mine", tmp_path).workers or [{}])[0])  # type: ignore[union-attr]
+        wait_for(lambda: reports("mine", tmp_path) >= 3)
+        wait_for(lambda: "memory" in (look("mine", tmp_path).workers or [{}])[0])  # type: ignore[union-attr]
         told = json.loads(done("show", "mine", "--json", storage=tmp_path))
         assert told["state"] == "RUNNING"
         assert [worker["phase"] for worker in told["workers"]] == ["training", "training"]
@@ -173,7 +174,7 @@ def test_a_run_that_goes_on_is_seen_stopped_and_resumed_as_it_was_started(tmp_pa
     stopped = look("mine", tmp_path)
     assert stopped is not None and stopped.state == "STOPPED" and "asked by" in stopped.reason
     again = started("resume", "mine", storage=tmp_path)
-    wait_until(lambda: reports("mine", tmp_path) > stopped.reports + 2)
+    wait_for(lambda: reports("mine", tmp_path) > stopped.reports + 2)
     assert "ENDED" not in done("stop", "--kill", "mine", storage=tmp_path)
     again.communicate(timeout=60)
     ended = look("mine", tmp_path)
@@ -183,7 +184,7 @@ def test_a_run_that_goes_on_is_seen_stopped_and_resumed_as_it_was_started(tmp_pa
 def test_a_run_whose_driver_was_killed_has_died_and_can_be_resumed(tmp_path: Path):
     (tmp_path / ".train.py").write_text(TRAIN)
     with running("--name", "mine", f"{tmp_path}/.train.py", "12", "0.1", "-1", storage=tmp_path) as process:
-        wait_until(lambda: reports("mine", tmp_path) >= 3)
+        wait_for(lambda: reports("mine", tmp_path) >= 3)
         process.send_signal(signal.SIGKILL)
         process.wait(60)
     died = look("mine", tmp_path)
@@ -195,7 +196,7 @@ def test_a_run_whose_driver_was_killed_has_died_and_can_be_resumed(tmp_path: Pat
 def test_logs_are_followed_to_the_end(tmp_path: Path):
     (tmp_path / ".train.py").write_text(TRAIN)
     with running("--name", "mine", f"{tmp_path}/.train.py", "20", "0.1", "-1", storage=tmp_path):
-        wait_until(lambda: reports("mine", tmp_path) >= 1)
+        wait_for(lambda: reports("mine", tmp_path) >= 1)
         assert done("logs", "mine", "--follow", storage=tmp_path) == "begins at 0\n"
     one = look("mine", tmp_path)
     assert one is not None and one.state == "FINISHED"
@@ -204,7 +205,7 @@ def test_logs_are_followed_to_the_end(tmp_path: Path):
 def test_a_search_is_stopped_as_a_whole_and_goes_on(tmp_path: Path):
     (tmp_path / ".search.py").write_text(SEARCH)
     with running("--name", "mine", f"{tmp_path}/.search.py", "40", "0.1", storage=tmp_path):
-        wait_until(lambda: reports("mine", tmp_path) >= 4)
+        wait_for(lambda: reports("mine", tmp_path) >= 4)
         assert "in objective" in done("stacks", "mine", storage=tmp_path)
         assert "asked of all of it" in done("stop", "mine/00000", storage=tmp_path, code=1)
         assert "STOPPED" in done("stop", "mine", storage=tmp_path)
@@ -220,7 +221,7 @@ def test_clean_removes_what_was_chosen_and_never_what_runs(tmp_path: Path):
     for name in ("one", "two"):
         done("run", "--name", name, f"{tmp_path}/.train.py", "1", "0", "-1", storage=tmp_path)
     with running("--name", "live", f"{tmp_path}/.train.py", "500", "0.1", "-1", storage=tmp_path):
-        wait_until(lambda: reports("live", tmp_path) >= 1)
+        wait_for(lambda: reports("live", tmp_path) >= 1)
         assert "one" in done("clean", "--keep", "0", "--dry-run", storage=tmp_path)
         assert (tmp_path / "one").exists()
         told = done("clean", "--keep", "0", "--yes", storage=tmp_path)

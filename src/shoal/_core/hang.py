@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from shoal._core import commands as do
 from shoal._core.group import Group, Worker
-from shoal._core.messages import DumpStacks
 from shoal._core.outbox import Outbox
-from shoal._core.stacks import together
+from shoal._core.stacks import ask, together
 
 STACKS_SECONDS = 3.0  # how long ranks have to answer; one that is stopped or stuck in a system call never does
 NATIVE_SECONDS = 12.0  # how much longer hosts have that read native stacks: the symbols of torch take them seconds
@@ -43,13 +42,9 @@ class Hang:
         self._outbox.say(
             f"no report of rank {ranks} for {self._limit:g} s; asking all ranks for their stacks", "warning"
         )
-        for worker in group.alive():
-            self._python[worker.rank] = None
-            self._outbox.tell(group.attempt, worker.rank, DumpStacks())
-        pids = {worker.rank: worker.pid for worker in group.alive() if worker.pid}
-        self._native = dict.fromkeys(pids)
+        self._python = dict.fromkeys(worker.rank for worker in group.alive())
+        self._native = dict.fromkeys(ask(group, self._outbox))
         self._waited_for_native = False
-        self._outbox.emit(do.DumpNativeStacks(attempt=group.attempt, pids=pids))
         self._outbox.timer(f"stacks:{group.attempt}", STACKS_SECONDS)
 
     def answered(self, group: Group, rank: int, text: str, *, native: bool = False) -> bool:

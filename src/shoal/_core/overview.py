@@ -11,25 +11,12 @@ import msgspec
 
 from shoal._core import search
 from shoal._core.failure import Failure, headline
-from shoal._core.records import AnyRecord, AttemptEnded, AttemptStarted, History
-from shoal._core.retention import CheckpointPolicy, lookup, ranked
+from shoal._core.records import AnyRecord, Attempt, fold
+from shoal._core.retention import lookup, policy_of, ranked
 from shoal._core.states import FINAL
 
 WORDS = {"TERMINATED": "done", "RUNNING": "running", "PENDING": "waiting", "PAUSED": "paused", "ERROR": "failed"}
 DIED = "DIED"  # the state of a run whose driver is gone and has said nothing of an end
-
-
-class AttemptView(msgspec.Struct, kw_only=True):
-    """One start of the worker group. Times in seconds since the epoch."""
-
-    number: int
-    world_size: int
-    hosts: list[str]
-    started_at: float
-    ended_at: float | None
-    reason: str
-    checkpoint: int
-    reports: int = 0
 
 
 class FailureView(msgspec.Struct, kw_only=True):
@@ -93,7 +80,7 @@ class Overview(msgspec.Struct, kw_only=True):
     asked: dict[str, Any] = {}
     size: int = 0
     driver: dict[str, Any] | None = None
-    attempts: list[AttemptView] = []
+    attempts: list[Attempt] = []
     failures: list[FailureView] = []
     checkpoints: list[CheckpointView] = []
     workers: list[dict[str, Any]] = []
@@ -104,6 +91,12 @@ class Overview(msgspec.Struct, kw_only=True):
     def live(self) -> bool:
         """Whether somebody drives it now."""
         return self.driver is not None
+
+    @property
+    def best_first(self) -> list[TrialView]:
+        """The trials of a search, the best first and those without a value last."""
+        worst = float("-inf") if self.mode == "max" else float("inf")
+        return sorted(self.trials, key=lambda t: worst if t.best is None else t.best, reverse=self.mode == "max")
 
     @property
     def progress(self) -> str:
@@ -133,12 +126,8 @@ def of_run(
     status: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the fields of an :class:`Overview` that a run's journal, last row and driver tell."""
-    history = History()
-    attempts: dict[int, AttemptView] = {}
-    for record in records:
-        history.apply(record)
-        _follow(attempts, record)
-    policy = _policy(asked)
+    history = fold(records)
+    policy = policy_of(asked)
     best = ranked(history.checkpoints, policy) if policy.score_attribute else []
     return {
         "state": state_of(history.ended.state if history.ended else None, alive, status),
@@ -151,30 +140,13 @@ def of_run(
         "mode": policy.score_order if policy.score_attribute else None,
         "best": number(lookup(best[0].metrics, policy.score_attribute or "")) if best else None,
         "metrics": dict(row),
-        "attempts": list(attempts.values()),
+        "attempts": history.attempts,
         "failures": list(failures(history.failures)),
         "checkpoints": [
             CheckpointView(n=c.n, name=c.name, status=c.status, best=bool(best) and c is best[0], metrics=c.metrics)
             for c in sorted(history.checkpoints, key=lambda c: c.n)
         ],
     }
-
-
-def _follow(attempts: dict[int, AttemptView], record: AnyRecord) -> None:
-    match record:
-        case AttemptStarted():
-            attempts[record.attempt] = AttemptView(
-                number=record.attempt,
-                world_size=record.world_size,
-                hosts=sorted(set(record.hosts)),
-                started_at=record.at,
-                ended_at=None,
-                reason="",
-                checkpoint=record.checkpoint,
-            )
-        case AttemptEnded() if record.attempt in attempts:
-            attempt = attempts[record.attempt]
-            attempt.ended_at, attempt.reason, attempt.reports = record.at, record.reason, record.reports
 
 
 def failures(found: Iterable[Failure]) -> Iterable[FailureView]:
@@ -191,13 +163,6 @@ def failures(found: Iterable[Failure]) -> Iterable[FailureView]:
             cause=failure.attempt not in seen,
         )
         seen.add(failure.attempt)
-
-
-def _policy(asked: Mapping[str, Any]) -> CheckpointPolicy:
-    kept = (asked.get("run_config") or {}).get("checkpoint_config") or {}
-    return CheckpointPolicy(
-        score_attribute=kept.get("checkpoint_score_attribute"), score_order=kept.get("checkpoint_score_order", "max")
-    )
 
 
 class SearchFold:

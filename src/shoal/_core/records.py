@@ -101,7 +101,7 @@ AnyRecord = (
 
 
 class Attempt(msgspec.Struct, kw_only=True):
-    """One attempt in the history of a run."""
+    """One attempt in the history of a run: on which ``hosts``, and how many ``reports`` there were at its end."""
 
     number: int
     world_size: int
@@ -109,6 +109,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     checkpoint: int
     ended_at: float | None = None
     reason: str = ""
+    hosts: list[str] = []
+    reports: int = 0
 
 
 class History(msgspec.Struct, kw_only=True):
@@ -141,6 +143,7 @@ class History(msgspec.Struct, kw_only=True):
                         world_size=record.world_size,
                         started_at=record.at,
                         checkpoint=record.checkpoint,
+                        hosts=sorted(set(record.hosts)),
                     )
                 )
             case AttemptEnded():
@@ -179,7 +182,7 @@ class History(msgspec.Struct, kw_only=True):
             self.causes.append(record.failures[0])
         for attempt in self.attempts:
             if attempt.number == record.attempt:
-                attempt.ended_at, attempt.reason = record.at, record.reason
+                attempt.ended_at, attempt.reason, attempt.reports = record.at, record.reason, record.reports
 
 
 def fold(records: Iterable[AnyRecord]) -> History:

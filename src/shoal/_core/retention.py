@@ -19,6 +19,14 @@ class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
     score_order: str = "max"
 
 
+def policy_of(asked: Mapping[str, Any]) -> CheckpointPolicy:
+    """Return how the checkpoints of a run are compared, from what was written down of what was asked."""
+    kept = (asked.get("run_config") or {}).get("checkpoint_config") or {}
+    return CheckpointPolicy(
+        score_attribute=kept.get("checkpoint_score_attribute"), score_order=kept.get("checkpoint_score_order", "max")
+    )
+
+
 class CommittedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that is whole: its report, its attempt, its directory's name, rank 0's metrics of that report.
 

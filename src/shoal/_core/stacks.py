@@ -19,13 +19,9 @@ class Inquiry:
 
     def ask(self, group: Group) -> None:
         """Ask all ranks whose process is there what they are doing, and their hosts, which also see native code."""
-        alive = [worker for worker in group.alive() if worker.pid]
         self._python, self._native = {}, {}
-        self._asked.update(worker.rank for worker in alive)
-        for worker in alive:
-            self._outbox.tell(group.attempt, worker.rank, DumpStacks())
-        pids = {worker.rank: worker.pid for worker in alive}
-        self._outbox.emit(do.DumpNativeStacks(attempt=group.attempt, pids=pids))
+        self._asked.update(worker.rank for worker in group.alive())
+        ask(group, self._outbox)
 
     def answered(self, group: Group, rank: int, text: str, *, native: bool = False) -> None:
         """Keep what a rank or its host says, if somebody has asked."""
@@ -34,6 +30,15 @@ class Inquiry:
         (self._native if native else self._python)[rank] = text
         whole = together(self._python.get(rank), self._native.get(rank))
         self._outbox.emit(do.KeepStacks(attempt=group.attempt, rank=rank, text=whole, quiet=True))
+
+
+def ask(group: Group, outbox: Outbox) -> dict[int, int]:
+    """Ask all ranks whose process is there what they are doing, and their hosts; return the processes by rank."""
+    for worker in group.alive():
+        outbox.tell(group.attempt, worker.rank, DumpStacks())
+    pids = {worker.rank: worker.pid for worker in group.alive() if worker.pid}
+    outbox.emit(do.DumpNativeStacks(attempt=group.attempt, pids=pids))
+    return pids
 
 
 def together(python: str | None, native: str | None) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal._core import events as on
 from shoal._runtime.files import write_json
-from shoal._worker.remote import Remote
+from shoal._worker.remote import Remote, content, names_in
 
 if TYPE_CHECKING:
     from shoal._runtime.rundir import RunFiles
@@ -112,24 +112,18 @@ def requests(place: Path | Remote) -> list[dict[str, Any]]:
     directory = place / CONTROL
     taken = []
     with contextlib.suppress(OSError):
-        for name in sorted(_names(directory)):
+        for name in names_in(directory):
+            if name.startswith("."):  # it is being written
+                continue
             file = directory / name
-            content = file.read() if isinstance(file, Remote) else file.read_bytes()
+            request = content(file)
             if isinstance(file, Remote):
                 file.delete()
             else:
                 file.unlink()
             with contextlib.suppress(ValueError, TypeError):
-                taken.append(dict(json.loads(content)))
+                taken.append(dict(json.loads(request)))
     return taken
-
-
-def _names(directory: Path | Remote) -> list[str]:
-    try:
-        names = directory.names() if isinstance(directory, Remote) else os.listdir(directory)
-    except OSError:  # nobody has asked for anything yet
-        return []
-    return [name for name in names if name.endswith(".json") and not name.startswith(".")]
 
 
 def _user() -> str:

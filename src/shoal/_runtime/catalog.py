@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,16 @@ from shoal._core import jsonl
 from shoal._core.errors import StorageError
 from shoal._core.overview import Overview, SearchFold, of_run
 from shoal._core.search import AnySearchRecord
+from shoal._core.states import FINAL
 from shoal._runtime.attendance import STATUS
 from shoal._runtime.directory import EXPERIMENT, RUN, default_storage_path, has_run, storage_errors
 from shoal._runtime.journal import read_journal
 from shoal._runtime.lease import alive, holder_of
 from shoal._runtime.mirror import fetch_records
 from shoal._runtime.remote_lease import remote_holder
-from shoal._worker.remote import Remote, locate
+from shoal._runtime.resume import read_json
+from shoal._runtime.searching import read_names
+from shoal._worker.remote import Remote, locate, names_in
 
 Place = Path | Remote
 READERS = 8
@@ -86,29 +88,35 @@ def _only(place: Place, name: str) -> Place | None:
     return place.parent / found[0] if len(found) == 1 else None
 
 
-def names_in(root: Place) -> list[str]:
-    """Return the names of what lies in a directory."""
-    try:
-        return root.names() if isinstance(root, Remote) else sorted(entry.name for entry in os.scandir(root))
-    except OSError:
-        return []
+def listed(
+    storage: str | None = None, *, sized: bool = True, known: dict[str, Overview] | None = None
+) -> list[Overview]:
+    """Return all runs and searches of a directory, the newest first. One that cannot be read is left out.
 
-
-def listed(storage: str | None = None, *, sized: bool = True) -> list[Overview]:
-    """Return all runs and searches of a directory, the newest first. One that cannot be read is left out."""
+    Parameters
+    ----------
+    sized : bool
+        Whether to look how much each takes.
+    known : dict, optional
+        What was found before, by name, of those that have ended; they are not read again. What is found joins it.
+    """
     root = root_of(storage)
-    places = [root / name for name in names_in(root) if not name.startswith(".")]
+    names = [name for name in names_in(root) if not name.startswith(".")]
+    known = {} if known is None else known
     with ThreadPoolExecutor(READERS, "shoal-catalog") as pool:
-        found = [
-            overview for overview in pool.map(partial(_overview_or_none, sized=sized), places) if overview is not None
-        ]
-    return sorted(found, key=lambda overview: overview.started_at, reverse=True)
+        found = list(pool.map(lambda name: _listed(root / name, sized, known.get(name)), names))
+    known.clear()
+    known.update({one.name: one for one in found if one is not None and one.state in FINAL})
+    return sorted((one for one in found if one is not None), key=lambda one: one.started_at, reverse=True)
 
 
-def _overview_or_none(place: Place, sized: bool) -> Overview | None:
+def _listed(place: Place, sized: bool, known: Overview | None) -> Overview | None:
     try:
-        return overview(place, sized=sized) if kind_of(place) else None
-    except (OSError, ValueError, StorageError):
+        kind = kind_of(place)
+        if known is not None and kind and driver_of(place, kind) is None:
+            return known
+        return overview(place, kind=kind, sized=sized) if kind else None
+    except (OSError, ValueError, StorageError):  # it is being made or removed
         return None
 
 
@@ -123,9 +131,9 @@ def records_at(place: Place) -> Iterator[Path]:
         yield Path(scratch)
 
 
-def driver_of(place: Place) -> dict[str, Any] | None:
+def driver_of(place: Place, kind: str | None = None) -> dict[str, Any] | None:
     """Return who drives what lies at a place, if anybody does; a trial is driven by whoever drives its search."""
-    if kind_of(place) == "trial":
+    if (kind or kind_of(place)) == "trial":
         place = place.parent
     with contextlib.suppress(OSError):
         holder = remote_holder(place) if isinstance(place, Remote) else holder_of(place)
@@ -142,11 +150,15 @@ class Followed:
     tail: Tail
 
 
-def overview(place: Place, *, sized: bool = True, at: Path | None = None, followed: Followed | None = None) -> Overview:
+def overview(
+    place: Place, *, kind: str = "", sized: bool = True, at: Path | None = None, followed: Followed | None = None
+) -> Overview:
     """Return what there is to tell of the run or the search at a place.
 
     Parameters
     ----------
+    kind : str
+        What :func:`kind_of` says of it, where that is known.
     sized : bool
         Whether to look how much it takes.
     at : Path, optional
@@ -154,7 +166,8 @@ def overview(place: Place, *, sized: bool = True, at: Path | None = None, follow
     followed : Followed, optional
         What was read of a search already; what is new is added to it.
     """
-    kind, driver = kind_of(place), driver_of(place)
+    kind = kind or kind_of(place)
+    driver = driver_of(place, kind)
     with nullcontext(at) if at is not None else records_at(place) as records:
         status = read_json(records / STATUS) or {}
         if kind == "trial":
@@ -191,19 +204,19 @@ def search_fold(asked: dict[str, Any]) -> SearchFold:
 
 
 def _name_directories(place: Place, trials: list[Any]) -> None:
-    """Say of trials in which directories they lie: those whose names begin with their numbers, else as they say."""
+    """Say of trials in which directories they lie: those whose names begin with their numbers, else that say so."""
     by_number = {name.partition("_")[0]: name for name in names_in(place) if ".before-" not in name}
     for trial in trials:
         trial.directory = by_number.get(trial.trial_id.rpartition("_")[2], "")
+    if isinstance(place, Path) and any(trial.started_at and not trial.directory for trial in trials):
+        names = read_names(place)  # a person has named them; to look into each takes longer
+        for trial in trials:
+            trial.directory = trial.directory or names.get(trial.trial_id, "")
 
 
 def status_of(place: Place) -> dict[str, Any]:
     """Return what the driver of a run has last written down of how it is; nothing if there is none."""
-    file = place / STATUS
-    try:
-        return dict(jsonl.decode(file.read() if isinstance(file, Remote) else file.read_bytes()))
-    except (OSError, ValueError):
-        return {}
+    return dict(read_json(place / STATUS) or {})
 
 
 class Tail:
@@ -237,14 +250,6 @@ def last_row(path: Path) -> dict[str, Any]:
     return dict(rows[-1]) if rows else {}
 
 
-def read_json(path: Path) -> Any:
-    """Return what a JSON file holds; ``None`` if there is none, or half of one."""
-    try:
-        return jsonl.decode(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
 def size_of(place: Place) -> int:
     """Return how many bytes the files of a run take."""
     if isinstance(place, Remote):
@@ -263,8 +268,8 @@ def ranks_of(place: Place) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def log_of(place: Place, rank: int) -> bytes:
-    """Return the output of a rank.
+def log_of(place: Place, rank: int, begin: int = 0) -> bytes:
+    """Return the output of a rank, from a byte on.
 
     Raises
     ------
@@ -273,7 +278,11 @@ def log_of(place: Place, rank: int) -> bytes:
     """
     file = place / "logs" / f"worker_{rank}.log"
     try:
-        return file.read() if isinstance(file, Remote) else file.read_bytes()
+        if isinstance(file, Remote):
+            return file.read()[begin:]
+        with open(file, "rb") as log:
+            log.seek(begin)
+            return log.read()
     except FileNotFoundError:
         there = ", ".join(map(str, ranks_of(place))) or "none"
         raise StorageError(f"there is no output of rank {rank} in {place}; ranks with output: {there}") from None

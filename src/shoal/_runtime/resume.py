@@ -12,7 +12,7 @@ from shoal._core.records import History
 from shoal._core.states import RunState
 from shoal._runtime.directory import has_run, records_of
 from shoal._runtime.journal import read_history
-from shoal._worker.remote import Remote
+from shoal._worker.remote import Remote, content
 
 # What differs from start to start without a person having changed anything.
 PASSING = frozenset({"started_at", "format", "name", "command"})
@@ -32,7 +32,7 @@ def read_earlier(path: Path) -> Earlier:
     """Return what is known of the run in a directory."""
     history = read_history(path / "journal.jsonl")
     rows = effective_rows(path)
-    asked, config = _read(path / "run.json"), _read(path / "params.json")
+    asked, config = read_json(path / "run.json"), read_json(path / "params.json")
     return Earlier(history, rows[-1] if rows else {}, asked or {}, config)
 
 
@@ -81,8 +81,9 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path | Remote) -> Any:
+    """Return what a JSON file holds; ``None`` if there is none, or half of one."""
     try:
-        return jsonl.decode(path.read_bytes())
+        return jsonl.decode(content(path))
     except (OSError, ValueError):
         return None

@@ -26,7 +26,7 @@ from shoal._runtime.search_display import make_search_display
 from shoal._runtime.search_driver import SearchDriver, SearchListener, SearchParts
 from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.trial_runs import TrialRuns
-from shoal._worker.remote import Remote
+from shoal._worker.remote import Remote, content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,4 +185,4 @@ def known_search(place: Path | Remote) -> dict[str, Any]:
     if not directory.has_run(place, directory.EXPERIMENT):
         raise StorageError(f"there is no search at {place}: it has no {directory.EXPERIMENT}")
     file = place / directory.EXPERIMENT
-    return dict(jsonl.decode(file.read() if isinstance(file, Remote) else file.read_bytes()))
+    return dict(jsonl.decode(content(file)))

@@ -97,7 +97,7 @@ class Supervisor:
         self._schedule: list[tuple[float, int, dict[str, float], str, Callable[[str], None]]] = []
         self._numbers = itertools.count()
         self._removed = 0
-        self._watched: dict[int, Callable[[], None]] = {}
+        self._watched: dict[int | zmq.Socket[bytes], Callable[[], None]] = {}
         self._poller = zmq.Poller()
         self._host_limits: dict[str, tuple[float, float]] = {}
         self._host_timers: dict[str, float] = {}
@@ -142,15 +142,15 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed one belongs to a run that is over
             os.write(self._wake_write, b"x")
 
-    def watch(self, descriptor: int, then: Callable[[], None]) -> None:
+    def watch(self, source: int | zmq.Socket[bytes], then: Callable[[], None]) -> None:
         """Call ``then`` in this loop when there is something to read."""
-        self._watched[descriptor] = then
-        self._poller.register(descriptor, zmq.POLLIN)
+        self._watched[source] = then
+        self._poller.register(source, zmq.POLLIN)
 
-    def unwatch(self, descriptor: int) -> None:
+    def unwatch(self, source: int | zmq.Socket[bytes]) -> None:
         """Watch it no longer."""
-        if self._watched.pop(descriptor, None) is not None:
-            self._poller.unregister(descriptor)
+        if self._watched.pop(source, None) is not None:
+            self._poller.unregister(source)
 
     def set_timer(self, driver: Driver, name: str, at: float) -> None:
         """Have a timer of a driver fire; one of the same name is replaced."""
@@ -164,9 +164,9 @@ class Supervisor:
     def run(self, over: Callable[[], bool]) -> None:
         """Work until it is over."""
         self._poller.register(self._channel.socket, zmq.POLLIN)
-        self._poller.register(self._wake_read, zmq.POLLIN)
+        self.watch(self._wake_read, self._woken)
         if self._channel.strangers is not None:
-            self._poller.register(self._channel.strangers.monitor, zmq.POLLIN)
+            self.watch(self._channel.strangers.monitor, self._tell_of_strangers)
         while not over():
             self._turn()
 
@@ -180,15 +180,10 @@ class Supervisor:
     def _turn(self) -> None:
         more = False
         for source, _ in self._poller.poll(math.ceil(self._patience() * 1000)):
-            if source == self._wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
-            elif source == self._channel.socket:
+            if source == self._channel.socket:
                 more = True
-            elif source in self._watched:
-                self._watched[source]()
             else:
-                self._tell_of_strangers()
+                self._watched[source]()
         for driver in list(self._drivers.values()):
             driver.follow_up()
         # Before the messages: a worker that was there before its run may say hello as soon as there is room for it.
@@ -249,6 +244,10 @@ class Supervisor:
             case Pulse() if peer.host in self._host_limits:
                 self._expect_pulse(peer.host, self._host_limits[peer.host][0])
                 self._channel.send(peer, Pulse())
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
 
     def _tell_of_strangers(self) -> None:
         """Somebody was refused: that is said once, for a scan of the network makes many of them."""

@@ -111,7 +111,7 @@ class Link:
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
-        meter, measured = Meter(), time.monotonic() - ALIVE_INTERVAL + FIRST_MEASURE
+        meter, due = Meter(), time.monotonic() + FIRST_MEASURE
         while not (self._closing and not self._queue):
             if self._queue:
                 self._send_batch(socket)
@@ -119,10 +119,10 @@ class Link:
             else:
                 self._asleep = True
                 if not self._queue:
-                    self._wait(poller, max(REST, measured + ALIVE_INTERVAL - time.monotonic()))
+                    self._wait(poller, max(REST, due - time.monotonic()))
                 self._asleep = False
-            if time.monotonic() - measured >= ALIVE_INTERVAL:
-                measured = time.monotonic()
+            if time.monotonic() >= due:
+                due = time.monotonic() + ALIVE_INTERVAL
                 self._queue.append(meter.read())
             self._listen(socket)
         socket.close(linger=2000)

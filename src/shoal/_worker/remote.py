@@ -267,6 +267,19 @@ def locate(path: str | os.PathLike[str] | UPath, filesystem: Any = None) -> Path
         raise ValueError(f"{text!r} is neither a path nor a URL of storage that fsspec knows: {error}") from error
 
 
+def content(file: Path | Remote) -> bytes:
+    """Return what a file holds, wherever it lies."""
+    return file.read() if isinstance(file, Remote) else file.read_bytes()
+
+
+def names_in(directory: Path | Remote) -> list[str]:
+    """Return the names of what lies in a directory, in order; nothing if there is no such directory, or no leave."""
+    try:
+        return directory.names() if isinstance(directory, Remote) else sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
 def within(root: Path | Remote, name: str) -> Path | Remote:
     """Return where a checkpoint lies: below ``root``, or where the user's own code has stored it."""
     if not stored_elsewhere(name):

@@ -22,7 +22,6 @@ CLUSTERS, RUNS = "Clusters", "Runs"
 
 app = typer.Typer(
     name="shoal",
-    help="Train and search on one machine or many.",
     epilog="Exit codes: 0 done, 1 not possible, 2 wrong arguments, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

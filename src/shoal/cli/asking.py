@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal._core.errors import ShoalError, StorageError
 from shoal._runtime import attendance, catalog
-from shoal._worker.remote import Remote
+from shoal._worker.remote import content, names_in
 from shoal.cli import cluster, jobs, screen
 from shoal.cli.app import Json, Storage, command
 
@@ -48,8 +47,9 @@ def stop(
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if catalog.driver_of(place) is None:
+            state = catalog.overview(place, sized=False).state
             print(
-                f"{name} has ended: {catalog.overview(place, sized=False).state}. shoal resume {name} goes on with it"
+                f"{name} has ended: {state}" + ("" if state == "FINISHED" else f". shoal resume {name} goes on with it")
             )
             return 0
         time.sleep(LOOK)
@@ -129,10 +129,9 @@ def _answers(place: catalog.Place, wanted: set[Who]) -> Answers:
         folder = (place / trial if trial else place) / "stacks"
         attempts = {
             int(match[1]): name
-            for name in catalog.names_in(folder)
+            for name in names_in(folder)
             if (match := re.fullmatch(rf"attempt_(\d+)_rank_{rank}\.txt", name))
         }
         if attempts:
-            file = folder / attempts[max(attempts)]
-            found[trial, rank] = file.read().decode() if isinstance(file, Remote) else Path(file).read_text()
+            found[trial, rank] = content(folder / attempts[max(attempts)]).decode()
     return found

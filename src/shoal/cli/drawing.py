@@ -11,6 +11,7 @@ from shoal._core.errors import ShoalError
 from shoal._runtime import catalog
 from shoal._runtime.display import HIDDEN
 from shoal._runtime.resume import effective_rows
+from shoal._runtime.search_display import flat
 from shoal.cli import screen
 
 Curves = dict[str, tuple[list[float], list[float]]]
@@ -24,13 +25,23 @@ def numeric(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     )
 
 
+def rows_of(place: catalog.Place) -> list[dict[str, Any]]:
+    """Return the reports of a run, nested metrics side by side."""
+    with catalog.records_at(place) as records:
+        return [flat(row) for row in effective_rows(records)]
+
+
+def _curve(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]] | None:
+    points = [(float(row["training_iteration"]), float(row[key])) for row in rows if screen.finite(row.get(key))]
+    return ([x for x, _ in points], [y for _, y in points]) if points else None
+
+
 def curves_of_run(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Curves:
     """Return a curve for each metric, by the number of the report."""
     curves: Curves = {}
     for key in keys:
-        points = [(float(row["training_iteration"]), float(row[key])) for row in rows if screen.finite(row.get(key))]
-        if points:
-            curves[key] = ([x for x, _ in points], [y for _, y in points])
+        if curve := _curve(rows, key):
+            curves[key] = curve
     if not curves:
         raise ShoalError(f"there is nothing to draw: {', '.join(keys) or 'nothing'} has no finite numbers")
     return curves
@@ -39,19 +50,14 @@ def curves_of_run(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Cur
 def curves_of_search(place: catalog.Place, key: str) -> Curves:
     """Return a curve for each of the best trials of a search."""
     one = catalog.overview(place, sized=False)
-    worst = float("-inf") if one.mode == "max" else float("inf")
-    ordered = sorted(one.trials, key=lambda t: worst if t.best is None else t.best, reverse=one.mode == "max")
     curves: Curves = {}
-    for trial in ordered[:MOST]:
+    for trial in one.best_first[:MOST]:
         if not trial.directory:
             continue
-        with catalog.records_at(place / trial.directory) as records:
-            rows = [screen.flat(row) for row in effective_rows(records)]
-        points = [(float(row["training_iteration"]), float(row[key])) for row in rows if screen.finite(row.get(key))]
-        if points:
-            curves[trial.directory] = ([x for x, _ in points], [y for _, y in points])
+        if curve := _curve(rows_of(place / trial.directory), key):
+            curves[trial.directory] = curve
     if not curves:
-        known = sorted({key for trial in one.trials for key in screen.flat(trial.metrics) if key not in HIDDEN})
+        known = sorted({key for trial in one.trials for key in flat(trial.metrics) if key not in HIDDEN})
         raise ShoalError(
             f"no trial has reported {key!r} as a number; reported are: {', '.join(known) or 'nothing yet'}"
         )

@@ -12,7 +12,6 @@ import typer
 from shoal._core.errors import ShoalError
 from shoal._core.overview import CheckpointView, Overview
 from shoal._runtime import catalog
-from shoal._runtime.display import HIDDEN, brief
 from shoal._runtime.lease import LocalLease
 from shoal._worker.remote import Remote, within
 from shoal.cli import screen
@@ -58,7 +57,7 @@ def checkpoints(
             c.status.lower().replace("_", " "),
             "best" if c.best else "",
             screen.size(catalog.size_of(_of(place, c))),
-            _told(c),
+            screen.told(c.metrics),
         )
         for c in chosen
     ]
@@ -68,11 +67,6 @@ def checkpoints(
 
 def _of(place: catalog.Place, checkpoint: CheckpointView) -> catalog.Place:
     return within(place / "checkpoints", checkpoint.name)
-
-
-def _told(checkpoint: CheckpointView) -> str:
-    told = [f"{k} {brief(v)}" for k, v in screen.flat(checkpoint.metrics).items() if k not in HIDDEN]
-    return ", ".join(told[:6])
 
 
 def _chosen(one: Overview, which: str | None) -> list[CheckpointView]:

@@ -15,7 +15,7 @@ from shoal._core.errors import ShoalError, StorageError
 from shoal._core.overview import Overview
 from shoal._runtime import catalog
 from shoal._runtime.display import HIDDEN, brief
-from shoal._runtime.resume import effective_rows
+from shoal._runtime.search_display import flat
 from shoal.cli import jobs, screen
 from shoal.cli.app import Json, Storage, command
 
@@ -122,7 +122,7 @@ def _described(one: Overview) -> list[RenderableType]:
 
 
 def _pairs(values: dict[str, Any]) -> RenderableType | None:
-    rows = [(key, brief(value)) for key, value in screen.flat(values).items()]
+    rows = [(key, brief(value)) for key, value in flat(values).items()]
     return screen.table("", "", rows=rows) if rows else None
 
 
@@ -173,31 +173,24 @@ def _failures(one: Overview) -> RenderableType | None:
 
 def _checkpoints(one: Overview) -> RenderableType | None:
     rows = [
-        (c.name, c.n, c.status.lower().replace("_", " "), "best" if c.best else "", _brief_metrics(c.metrics))
+        (c.name, c.n, c.status.lower().replace("_", " "), "best" if c.best else "", screen.told(c.metrics))
         for c in one.checkpoints
     ]
     return screen.table("", ">report", "status", "", "metrics", rows=rows) if rows else None
 
 
-def _brief_metrics(metrics: dict[str, Any]) -> str:
-    told = [f"{key} {brief(value)}" for key, value in screen.flat(metrics).items() if key not in HIDDEN]
-    return ", ".join(told[:6])
-
-
 def _trials(one: Overview) -> RenderableType | None:
     if not one.trials:
         return None
-    worst = float("-inf") if one.mode == "max" else float("inf")
-    ordered = sorted(one.trials, key=lambda t: worst if t.best is None else t.best, reverse=one.mode == "max")
     rows = [
         (
             t.directory or t.trial_id,
             Text(t.status, style=screen.COLORS.get(t.status, "")),
             t.reports,
             brief(t.best) if t.best is not None else "",
-            t.error or _brief_metrics(t.config),
+            t.error or screen.told(t.config),
         )
-        for t in ordered[:TRIALS]
+        for t in one.best_first[:TRIALS]
     ]
     return screen.table("", "status", ">reports", f">best {one.metric or ''}", "", rows=rows)
 
@@ -220,20 +213,20 @@ def logs(
         return jobs.print_logs(name, address, follow)
     if catalog.kind_of(place) == "search":
         raise ShoalError(f"{name} is a search, whose trials have the output: shoal logs {name}/<trial>")
-    content = catalog.log_of(place, rank) if not follow or catalog.ranks_of(place) else b""
-    shown = content if lines is None else b"".join(content.splitlines(keepends=True)[-lines:]) if lines else b""
-    _write(shown)
+    written = catalog.log_of(place, rank) if not follow or catalog.ranks_of(place) else b""
+    kept = written.splitlines(keepends=True)
+    _write(b"".join(kept if lines is None else kept[len(kept) - min(lines, len(kept)) :]))
     if follow:
-        _follow(place, rank, len(content))
+        _follow(place, rank, len(written))
     return 0
 
 
 def _follow(place: catalog.Place, rank: int, begin: int) -> None:
     while True:
         live = catalog.driver_of(place) is not None
-        content = catalog.log_of(place, rank) if rank in catalog.ranks_of(place) else b""
-        _write(content[begin:])
-        begin = len(content)
+        new = catalog.log_of(place, rank, begin) if rank in catalog.ranks_of(place) else b""
+        _write(new)
+        begin += len(new)
         if not live:
             return
         time.sleep(FOLLOW)
@@ -265,7 +258,7 @@ def metrics(
         curves = drawing.curves_of_search(place, wanted[-1])
         title = f"{name}: {wanted[-1]}"
     else:
-        rows = rows_of(place)
+        rows = drawing.rows_of(place)
         check_known(name, rows, wanted)
         if not plot and png is None:
             _print_rows(rows[-last:] if last else rows, wanted, json)
@@ -277,12 +270,6 @@ def metrics(
         print(f"written: {png}")
     else:
         print(drawing.in_terminal(curves, title))
-
-
-def rows_of(place: catalog.Place) -> list[dict[str, Any]]:
-    """Return the reports of a run, nested metrics side by side."""
-    with catalog.records_at(place) as records:
-        return [screen.flat(row) for row in effective_rows(records)]
 
 
 def check_known(name: str, rows: list[dict[str, Any]], keys: list[str]) -> None:
@@ -333,9 +320,9 @@ def _comparable(one: Overview) -> dict[str, Any]:
     ended = one.ended_at or time.time()
     return {
         "state": one.state,
-        **{f"config/{key}": value for key, value in screen.flat(config).items()},
+        **{f"config/{key}": value for key, value in flat(config).items()},
         **{key: value for key, value in scaling.items() if value},
-        **{key: value for key, value in screen.flat(one.metrics).items() if key not in HIDDEN},
+        **{key: value for key, value in flat(one.metrics).items() if key not in HIDDEN},
         "best": screen.best(one) if one.best is not None else "",
         "reports": one.reports,
         "attempts": len(one.attempts),

@@ -13,10 +13,10 @@ import typer
 
 from shoal._core.errors import ShoalError
 from shoal._runtime import catalog
+from shoal._runtime.command import OVERRIDES
 from shoal._worker.remote import Remote
 from shoal.cli.app import command
 from shoal.cli.jobs import PASSED_ON
-from shoal.train.overrides import VARIABLE
 
 
 @command("run", context_settings=PASSED_ON)
@@ -52,8 +52,9 @@ def run(
         "resume": resume,
         "max_failures": max_failures,
         "verbose": 0 if quiet else None,
+        "engine": engine,
     }
-    return _become([sys.executable, str(script), *context.args], asked, engine, dry_run)
+    return _become([sys.executable, str(script), *context.args], asked, dry_run)
 
 
 def _workers(text: str | None) -> int | list[int] | None:
@@ -72,12 +73,12 @@ def _absolute(storage: str | None) -> str | None:
     return storage if storage is None or "://" in storage else os.path.abspath(os.path.expanduser(storage))
 
 
-def _become(program: list[str], asked: dict[str, Any], engine: str | None, dry_run: bool) -> int:
+def _become(program: list[str], asked: dict[str, Any], dry_run: bool) -> int:
     """Become the program: its output, its signals and its exit code are its own."""
     wanted = {key: value for key, value in asked.items() if value is not None}
-    added = {VARIABLE: json.dumps(wanted)} if wanted else {}
-    if engine is not None:
-        added["SHOAL_ENGINE"] = engine
+    added = {OVERRIDES: json.dumps(wanted)} if wanted else {}
+    if "engine" in wanted:
+        added["SHOAL_ENGINE"] = wanted["engine"]
     if dry_run:
         print(" ".join([*(f"{key}={shlex.quote(value)}" for key, value in added.items()), shlex.join(program)]))
         return 0
@@ -119,4 +120,4 @@ def resume(
         "storage_path": parent if isinstance(place, Remote) else os.path.abspath(parent),
     }
     python = command["python"] if os.access(command["python"], os.X_OK) else sys.executable
-    return _become([python, *command["arguments"]], asked, None, dry_run)
+    return _become([python, *command["arguments"]], asked, dry_run)

@@ -18,6 +18,7 @@ from shoal._core import jsonl
 from shoal._core.failure import human_bytes
 from shoal._core.overview import Overview
 from shoal._runtime.display import HIDDEN, brief
+from shoal._runtime.search_display import flat
 
 COLORS = {"FINISHED": "green", "RUNNING": "cyan", "FAILED": "red", "DIED": "red", "ERROR": "red", "STOPPED": "yellow"}
 WIDE = 200  # columns of what is not a terminal: a pipe has no width, and lines are not to be cut for it
@@ -37,8 +38,8 @@ def print_json(value: Any) -> None:
 
 def table(*columns: str, rows: Sequence[Sequence[Any]]) -> Table:
     """Return a table without ornament. A heading that begins with ``>`` is of numbers; an empty column is left out."""
-    told = [number for number in range(len(columns)) if any(str(row[number]) for row in rows)]
-    columns, rows = tuple(columns[n] for n in told), [[row[n] for n in told] for row in rows]
+    filled = [number for number in range(len(columns)) if any(str(row[number]) for row in rows)]
+    columns, rows = tuple(columns[n] for n in filled), [[row[n] for n in filled] for row in rows]
     headed = any(column.removeprefix(">") for column in columns)
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), show_header=headed)
     for column in columns:
@@ -76,24 +77,17 @@ def best(overview: Overview) -> str:
     """Return the best value of the metric that a run is judged by, else of what it last reported."""
     if overview.best is not None:
         return f"{overview.metric} {brief(overview.best)}"
-    told = [
+    shown = [
         f"{key} {brief(value)}"
         for key, value in overview.metrics.items()
         if key not in HIDDEN and isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    return told[0] if told else ""
+    return shown[0] if shown else ""
 
 
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested data side by side, under paths such as ``optimizer/lr``."""
-    found: dict[str, Any] = {}
-    for key, inner in value.items():
-        path = f"{prefix}{key}"
-        if isinstance(inner, Mapping) and inner:
-            found.update(flat(inner, f"{path}/"))
-        else:
-            found[path] = inner
-    return found
+def told(metrics: Mapping[str, Any]) -> str:
+    """Return metrics, or parameters, in one line."""
+    return ", ".join([f"{key} {brief(value)}" for key, value in flat(metrics).items() if key not in HIDDEN][:6])
 
 
 def finite(value: Any) -> bool:

@@ -15,7 +15,9 @@ from shoal._runtime import catalog
 from shoal._runtime.catalog import Followed, Place, Tail
 from shoal._runtime.directory import EXPERIMENT
 from shoal._runtime.mirror import fetch_records
-from shoal._worker.remote import Remote
+from shoal._runtime.resume import read_json
+from shoal._runtime.search_display import flat
+from shoal._worker.remote import content, names_in
 
 FETCH = 5.0  # seconds between two copies of what lies on storage that is not a disk
 MOST_CURVES = 30  # trials whose curves are drawn
@@ -54,7 +56,7 @@ class Watched:
         with self._lock:
             records = self._records()
             if self.kind == "search" and self._followed is None:
-                asked = catalog.read_json(records / EXPERIMENT) or {}
+                asked = read_json(records / EXPERIMENT) or {}
                 self._followed = Followed(catalog.search_fold(asked), Tail(records / "journal.jsonl"))
             return catalog.overview(self.place, sized=sized, at=records, followed=self._followed)
 
@@ -69,22 +71,12 @@ class Watched:
     def _add(self, row: dict[str, Any]) -> None:
         self._count += 1
         x = float(row.get("training_iteration", self._count))
-        for key, value in _flat(row):
+        for key, value in flat(row).items():
             if key not in HIDDEN and type(value) in (int, float) and value - value == 0:  # neither NaN nor infinite
                 curve = self._curves.get(key)
                 if curve is None:
                     curve = self._curves[key] = Curve()
                 curve.add(x, float(value))
-
-
-def _flat(row: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in row.items():
-        if type(value) is dict:
-            found += _flat(value, f"{prefix}{key}/")
-        else:
-            found.append((prefix + key, value))
-    return found
 
 
 class Watch:
@@ -105,27 +97,7 @@ class Watch:
 
     def listed(self) -> list[Overview]:
         """Return all runs and searches, the newest first. Those that have ended are read once."""
-        found = []
-        for name in catalog.names_in(self.root):
-            if name.startswith("."):
-                continue
-            place = self.root / name
-            ended = self._ended.get(name)
-            if ended is not None and catalog.driver_of(place) is None and catalog.kind_of(place):
-                found.append(ended)
-                continue
-            try:
-                if not catalog.kind_of(place):
-                    continue
-                one = catalog.overview(place, sized=False)
-            except (OSError, ValueError, StorageError):  # it is being made or removed
-                continue
-            if one.state in {"FINISHED", "FAILED", "STOPPED"}:
-                self._ended[name] = one
-            else:
-                self._ended.pop(name, None)
-            found.append(one)
-        return sorted(found, key=lambda one: one.started_at, reverse=True)
+        return catalog.listed(self.storage, sized=False, known=self._ended)
 
     def __getitem__(self, name: str) -> Watched:
         """Return a run by its name, a trial by ``search/trial``.
@@ -149,10 +121,8 @@ class Watch:
     def trial_curves(self, name: str, metric: str) -> dict[str, list[tuple[float, float]]]:
         """Return a curve of each of the best trials of a search."""
         one = self[name].overview()
-        worst = float("-inf") if one.mode == "max" else float("inf")
-        ordered = sorted(one.trials, key=lambda t: worst if t.best is None else t.best, reverse=one.mode == "max")
         found = {}
-        for trial in ordered[:MOST_CURVES]:
+        for trial in one.best_first[:MOST_CURVES]:
             if trial.directory and catalog.kind_of(self[name].place / trial.directory):
                 _, curves = self[f"{name}/{trial.directory}"].curves()
                 if metric in curves:
@@ -174,9 +144,9 @@ def log_lines(place: Place, rank: int, count: int, search: str) -> dict[str, Any
 def kept_stacks(place: Place) -> list[dict[str, Any]]:
     """Return the stacks that were kept of a run."""
     found = []
-    for name in catalog.names_in(place / "stacks"):
+    for name in names_in(place / "stacks"):
         file = place / "stacks" / name
-        text = file.read().decode() if isinstance(file, Remote) else file.read_text()
+        text = content(file).decode()
         at = file.stat().st_mtime if isinstance(file, Path) else None
         found.append({"name": name.removesuffix(".txt").replace("_", " "), "text": text, "at": at})
     return found

@@ -17,7 +17,7 @@ from shoal._runtime.downloads import downloaded
 from shoal._runtime.remote_storage import remote_damage
 from shoal._runtime.storage import damage, reading
 from shoal._worker.files import MANIFEST
-from shoal._worker.remote import Remote, locate
+from shoal._worker.remote import Remote, content, locate
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -128,7 +128,7 @@ class Checkpoint:
         """Return what :meth:`set_metadata` stored with the files; empty if nothing."""
         try:
             file = self.place / METADATA
-            return dict(jsonl.decode(file.read() if isinstance(file, Remote) else file.read_bytes()))
+            return dict(jsonl.decode(content(file)))
         except FileNotFoundError:
             return {}
 

@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import os
 import sys
 from typing import Any
 
+from shoal._runtime.command import overrides
 from shoal.train.config import FailureConfig, RunConfig, ScalingConfig
 
-VARIABLE = "SHOAL_OVERRIDES"
 _said: set[str] = set()
 _fits = itertools.count(1)
 
 
-def asked() -> dict[str, Any]:
-    """Return what was asked for; nothing where the script was started by itself."""
-    return dict(json.loads(os.environ.get(VARIABLE) or "{}"))
-
-
 def scaling(config: ScalingConfig) -> ScalingConfig:
     """Return a scaling configuration with what was asked for where it says nothing else."""
-    wanted = asked()
+    wanted = overrides()
     changes: dict[str, Any] = {}
     if (workers := wanted.get("num_workers")) is not None:
         workers = tuple(workers) if isinstance(workers, list) else workers
@@ -51,7 +44,7 @@ def run(config: RunConfig) -> RunConfig:
 
     A name that was asked for is that of the first run of a script; the next ones are called ``<name>-2`` and so on.
     """
-    wanted = asked()
+    wanted = overrides()
     if not wanted:
         return config
     changes: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shoal._core import jsonl
 from shoal._core.errors import TrainingFailedError
 from shoal._core.records import Attempt, History
-from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, lookup, ranked
+from shoal._core.retention import CheckpointPolicy, CommittedCheckpoint, lookup, policy_of, ranked
 from shoal._runtime.directory import records_of
 from shoal._runtime.journal import read_history
 from shoal._runtime.resume import effective_rows
@@ -145,14 +145,10 @@ def _read_result(place: Path | Remote, directory: Path) -> Result:
         error = TrainingFailedError(f"the run failed: {end.get('reason', '')}\n{cause}".strip(), path=str(place))
     params = directory / "params.json"
     described = jsonl.decode((directory / "run.json").read_bytes())
-    score = (described.get("run_config") or {}).get("checkpoint_config") or {}
     return build_result(
         place,
         read_history(directory / "journal.jsonl"),
-        CheckpointPolicy(
-            score_attribute=score.get("checkpoint_score_attribute"),
-            score_order=score.get("checkpoint_score_order", "max"),
-        ),
+        policy_of(described),
         metrics=end.get("metrics") or (rows[-1] if rows else {}),
         error=error,
         config=jsonl.decode(params.read_bytes()) if params.exists() else {},

@@ -8,6 +8,7 @@ from shoal._core.errors import ShoalError
 from shoal._core.overview import Overview
 from shoal._core.trials import TrialStatus
 from shoal.tune import registry
+from shoal.tune.plots import evaluator
 from shoal.tune.study import Tried, study_of
 
 ENOUGH = 4  # trials
@@ -16,16 +17,15 @@ ENOUGH = 4  # trials
 def importance(search: Overview) -> dict[str, float]:
     """Return the share of each parameter in the variance of the metric; the shares add up to one.
 
-    The measure is that of Optuna: fANOVA (Hutter, Hoos and Leyton-Brown, ICML 2014).
+    The measure is that of :meth:`shoal.tune.ResultGrid.plot`: see :func:`shoal.tune.plots.evaluator`.
 
     Raises
     ------
     ShoalError
-        If Optuna or scikit-learn is missing, or too few trials have the metric.
+        If Optuna is missing, or too few trials have the metric.
     """
     try:
         import optuna
-        import sklearn  # noqa: F401
     except ImportError as error:
         raise ShoalError('the importance of parameters needs: pip install "shoal[tune]"') from error
     if search.metric is None:
@@ -51,9 +51,7 @@ def importance(search: Overview) -> dict[str, float]:
     if len(complete) < ENOUGH:
         raise ShoalError(f"the importance of parameters needs {ENOUGH} trials that have ended; {len(complete)} have")
     try:
-        found = optuna.importance.get_param_importances(
-            study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
-        )
+        found = optuna.importance.get_param_importances(study, evaluator=evaluator())
     except (ValueError, RuntimeError) as error:
         raise ShoalError(f"the importance of parameters cannot be told: {error}") from error
     return {name: float(value) for name, value in found.items()}

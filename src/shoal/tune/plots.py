@@ -60,7 +60,7 @@ def plot(study: Any, kind: str, path: str | os.PathLike[str]) -> Path:
     metric = (study.metric_names or ["value"])[0]
     more: dict[str, Any] = {} if kind == "curves" else {"target_name": metric}
     if kind == "importance":
-        more["evaluator"] = _evaluator()
+        more["evaluator"] = evaluator()
     if library == "plotly":
         figure = _of(kind, "optuna.visualization")(study, **more)
         if kind == "curves":
@@ -99,7 +99,7 @@ def _complete() -> Any:
     return (TrialState.COMPLETE,)
 
 
-def _evaluator() -> Any:
+def evaluator() -> Any:
     """Return what measures importance: Hutter et al., *An Efficient Approach for Assessing HP Importance*, 2014."""
     from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator
 

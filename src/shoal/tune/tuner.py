@@ -89,8 +89,7 @@ class Tuner:
         self._searcher = registry.searcher(self._config.search_alg)
         self._scheduler = registry.scheduler(self._config.scheduler)
         trainable = registry.trainable(trainable)
-        metric = self._config.metric or self._scheduler.metric or self._searcher.metric
-        self._target = Target(trainable, run_config, metric)
+        self._target = Target(trainable, run_config, self._judged_by[0])
         self._run_config = self._target.run_config
         self._stopper = as_stopper(self._run_config.stop) if self._run_config.stop is not None else None
         self._space = self._checked_space(param_space)
@@ -202,6 +201,12 @@ class Tuner:
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
+    @property
+    def _judged_by(self) -> tuple[str | None, str | None]:
+        """The metric and the mode: of the configuration, else of the scheduler, else of the searcher."""
+        config, scheduler, searcher = self._config, self._scheduler, self._searcher
+        return config.metric or scheduler.metric or searcher.metric, config.mode or scheduler.mode or searcher.mode
+
     def _checked_space(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"param_space={given!r} is a {type(given).__name__}; give a mapping of names to domains")
@@ -229,8 +234,7 @@ class Tuner:
             reuse=config.reuses,
             asked={
                 "trainable": self._target.name,
-                "metric": config.metric or self._scheduler.metric or self._searcher.metric,
-                "mode": config.mode or self._scheduler.mode or self._searcher.mode,
+                **dict(zip(("metric", "mode"), self._judged_by, strict=True)),
                 "started_at": time.time(),
                 "command": this_command(),
                 **registry.described(self._space, config, run),
@@ -241,8 +245,7 @@ class Tuner:
 
     def _machine(self, search_id: str, seed: int) -> Experiment:
         config, searcher, scheduler = self._config, self._searcher, self._scheduler
-        metric = config.metric or scheduler.metric or searcher.metric
-        mode = config.mode or scheduler.mode or searcher.mode
+        metric, mode = self._judged_by
         if not scheduler.set_search_properties(config.metric, config.mode):
             raise ValueError(
                 f"TuneConfig has metric={config.metric!r}, mode={config.mode!r}, but the scheduler has "

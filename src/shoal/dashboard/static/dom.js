@@ -39,6 +39,9 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds / 3600) % 24)} h`;
 }
 
+// What shoal adds to a report, and people need not be shown.
+export const HIDDEN = new Set(["training_iteration", "timestamp", "time_total_s", "attempt", "data_wait_share"]);
+
 export const moment = (at) => (at ? new Date(at * 1000).toLocaleString() : "");
 export const now = () => Date.now() / 1000;
 export const state = (name) => el("span", { class: `state ${name}` }, name);

@@ -1,9 +1,7 @@
 // All runs and searches.
 
 import { get, repeat } from "./api.js";
-import { brief, duration, el, now, runLink, state, table } from "./dom.js";
-
-const HIDDEN = new Set(["training_iteration", "timestamp", "time_total_s", "attempt", "data_wait_share"]);
+import { HIDDEN, brief, duration, el, now, runLink, state, table } from "./dom.js";
 
 export function best(run) {
   if (run.best !== null) return `${run.metric} ${brief(run.best)}`;

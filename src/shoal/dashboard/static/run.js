@@ -3,10 +3,8 @@
 import { get, post, repeat } from "./api.js";
 import { Chart, lines } from "./charts.js";
 import { best } from "./list.js";
-import { brief, bytes, duration, el, facts, flat, moment, now, runLink, state, table } from "./dom.js";
+import { HIDDEN, brief, bytes, duration, el, facts, flat, moment, now, state, table } from "./dom.js";
 import { searchSections } from "./search.js";
-
-const HIDDEN = new Set(["training_iteration", "timestamp", "time_total_s", "attempt"]);
 
 export function showRun(page, name) {
   const parts = {};
@@ -53,7 +51,7 @@ export function showRun(page, name) {
     resume: el("button", { type: "button", onclick: resume }, "Resume"),
   };
   async function ask(what, words) {
-    try { await post("ask", { name, ask: what }); say(words); } catch (error) { say(error.message, true); }
+    try { await post("ask", { name, ask: what }); stacksUntil = now() + 20; say(words); } catch (error) { say(error.message, true); }
   }
   async function resume() {
     buttons.resume.disabled = true;
@@ -84,30 +82,32 @@ export function showRun(page, name) {
     }
   }
 
-  let first = true;
+  let size = null;
+  let stacksUntil = Infinity;  // looked for at first, and for a while after they were asked for
   stops.push(repeat(async () => {
     let run;
     try {
-      run = await get("run", { name, sized: first ? 1 : 0 });
+      run = await get("run", { name, sized: size === null ? 1 : 0 });
     } catch (error) {
       say(error.message, true);
       throw error;
     }
-    if (first) parts.size = run.size;
-    first = false;
+    size ??= run.size;
     badge.replaceChildren(state(run.state));
     const driven = run.live;
     buttons.stop.hidden = buttons.kill.hidden = buttons.stacks.hidden = !driven || run.kind === "trial";
     buttons.resume.hidden = driven || run.state === "FINISHED" || run.kind === "trial";
-    fill("facts", { ...run, workers: 0, trials: run.trials.length, at: driven ? Math.floor(now()) : 0 }, () => describe(run, parts.size));
+    fill("facts", { ...run, workers: 0, trials: run.trials.length, at: driven ? Math.floor(now()) : 0 }, () => describe(run, size));
     fill("failures", run.failures.filter((failure) => failure.cause || !failure.text.includes("was ended by shoal")), failures);
     fill("workers", run.workers, workers);
-    fill("attempts", run.attempts, (attempts) => timeline(attempts, driven));
+    fill("attempts", run.attempts, (attempts) => timeline(attempts, driven, new Set(run.failures.map((failure) => failure.attempt))));
     fill("checkpoints", run.checkpoints, checkpoints);
     fill("config", run.kind === "search" ? {} : flat(run.config), (config) => facts(Object.entries(config).map(([key, value]) => [key, brief(value)])));
     logs.of(run);
     if (run.kind === "search") search.show(run);
     else await metrics();
+    if (now() > stacksUntil) return;
+    if (stacksUntil === Infinity) stacksUntil = 0;
     fill("stacks", await get("stacks", { name }), (kept) => kept.map((one) => el("details", {}, el("summary", {}, `${one.name}${one.at ? `, ${moment(one.at)}` : ""}`), el("pre", {}, one.text))));
   }, 1));
 
@@ -165,7 +165,7 @@ function workers(all) {
   ]);
 }
 
-function timeline(attempts, live) {
+function timeline(attempts, live, failed) {
   const begin = attempts[0].started_at;
   const last = attempts[attempts.length - 1];
   const end = Math.max(last.ended_at ?? (live ? now() : last.started_at), begin + 0.001);
@@ -173,8 +173,7 @@ function timeline(attempts, live) {
   const track = el("div", { class: "track", "aria-hidden": "true" });
   for (const attempt of attempts) {
     const finished = attempt.ended_at ?? end;
-    const good = /finish|complete|every rank/i.test(attempt.reason);
-    const bar = el("span", { class: attempt.ended_at ? (good ? "ended" : "failed") : "", title: attempt.reason || "in progress" }, String(attempt.number));
+    const bar = el("span", { class: failed.has(attempt.number) ? "failed" : attempt.ended_at ? "ended" : "", title: attempt.reason || "in progress" }, String(attempt.number));
     bar.style.left = at(attempt.started_at);
     bar.style.width = `calc(${at(begin + finished - attempt.started_at)})`;
     track.append(bar);

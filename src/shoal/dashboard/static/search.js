@@ -16,7 +16,7 @@ export function searchSections(section, name, stops) {
   pictures.importance.body.append(note);
   const filter = el("input", { type: "search", placeholder: "Filter trials ( / )", "aria-label": "Filter trials", oninput: () => trials() });
   const body = section("trials", "Trials", filter);
-  const sort = { column: 3, down: false };
+  let sort = null;
   let run = null;
   let told = "";
   let asked = null;
@@ -50,16 +50,17 @@ export function searchSections(section, name, stops) {
     if (text === told) return;
     told = text;
     for (const trial of run.trials) trial.flat = flat(trial.config);
-    if (run.mode === "max" && sort.column === 3 && !sort.touched) sort.down = true;
-    sort.touched = true;
+    sort ??= { column: 3, down: run.mode === "max" };
     trials();
     const scored = run.trials.filter((trial) => trial.best !== null);
     if (!scored.length) return;
     draw("history", `${run.metric} by trial`, history(run.trials, run.metric, run.mode));
     const names = varying(run.trials);
     if (names.length) draw("parallel", "Parameters and results of all trials", parallel(run.trials, names, run.metric, run.mode));
-    asked ??= repeat(more, 10);
-    if (!stops.includes(asked)) stops.push(asked);
+    if (!asked) {
+      asked = repeat(more, 10);
+      stops.push(asked);
+    }
   }
 
   async function more() {
