@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv demo test test-cluster cluster-packages apt audit lint check simulate bench bench-peers clean
+.PHONY: help venv demo test test-cluster test-browser pictures cluster-packages browser-packages apt audit lint check simulate bench bench-peers clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -32,6 +32,15 @@ cluster-packages:  ## what the tests of clusters need of Debian: SLURM, munge, i
 apt:
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq slurm-wlm munge iproute2
+
+browser-packages:  ## what the tests of the dashboard need of Debian: Chromium
+	@command -v chromium > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
+
+test-browser: $(STAMP)  ## the tests of the dashboard in Chromium alone
+	$(BIN)/python -m pytest tests/browser
+
+pictures: $(STAMP)  ## the screenshots of the docs, from the tests of the dashboard
+	SHOAL_PICTURES=docs/pictures $(BIN)/python -m pytest tests/browser
 
 test-cluster: $(STAMP)  ## the tests with real SLURM daemons and Ray nodes alone
 	$(BIN)/python -m pytest tests/cluster tests/unit/test_clusters.py

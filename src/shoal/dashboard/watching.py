@@ -14,14 +14,15 @@ from shoal._core.thinning import Curve
 from shoal._runtime import catalog
 from shoal._runtime.catalog import Followed, Place, Tail
 from shoal._runtime.directory import EXPERIMENT
+from shoal._runtime.display import HIDDEN
 from shoal._runtime.mirror import fetch_records
 from shoal._runtime.resume import read_json
 from shoal._runtime.search_display import flat
 from shoal._worker.remote import content, names_in
 
 FETCH = 5.0  # seconds between two copies of what lies on storage that is not a disk
+UNSHOWN = HIDDEN - {"data_wait_share"}  # which is worth a curve
 MOST_CURVES = 30  # trials whose curves are drawn
-HIDDEN = frozenset({"training_iteration", "timestamp", "attempt"})
 
 
 class Watched:
@@ -72,7 +73,7 @@ class Watched:
         self._count += 1
         x = float(row.get("training_iteration", self._count))
         for key, value in flat(row).items():
-            if key not in HIDDEN and type(value) in (int, float) and value - value == 0:  # neither NaN nor infinite
+            if key not in UNSHOWN and type(value) in (int, float) and value - value == 0:  # neither NaN nor infinite
                 curve = self._curves.get(key)
                 if curve is None:
                     curve = self._curves[key] = Curve()

@@ -210,7 +210,7 @@ function logSection(section, name) {
   let stop = () => {};
   async function load() {
     const told = await get("log", { name, rank: rank.value, search: search.value });
-    note.textContent = told.total > told.lines.length ? `the last ${told.lines.length} of ${told.total} lines` : `${told.total} lines`;
+    note.textContent = told.total > told.lines.length ? `the last ${told.lines.length} of ${told.total} lines` : `${told.total} line${told.total === 1 ? "" : "s"}`;
     const joined = told.lines.join("\n");
     if (joined !== text.textContent) {
       text.textContent = joined;
