@@ -79,6 +79,7 @@ def page(browser: Browser) -> Iterator[Page]:
 def picture(page: Page, name: str) -> None:
     """Keep a screenshot for the docs, where they are made."""
     if PICTURES:
+        page.evaluate("scrollTo(0, 0)")  # the heading stays at the top of what is shown
         page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
 
 

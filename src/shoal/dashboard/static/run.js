@@ -100,7 +100,7 @@ export function showRun(page, name) {
     fill("facts", { ...run, workers: 0, trials: run.trials.length, at: driven ? Math.floor(now()) : 0 }, () => describe(run, size));
     fill("failures", run.failures.filter((failure) => failure.cause || !failure.text.includes("was ended by shoal")), failures);
     fill("workers", run.workers, workers);
-    fill("attempts", run.attempts, (attempts) => timeline(attempts, driven, new Set(run.failures.map((failure) => failure.attempt))));
+    fill("attempts", run.attempts.length ? { attempts: run.attempts, at: driven ? Math.floor(now()) : 0 } : [], ({ attempts }) => timeline(attempts, driven, new Set(run.failures.map((failure) => failure.attempt))));
     fill("checkpoints", run.checkpoints, checkpoints);
     fill("config", run.kind === "search" ? {} : flat(run.config), (config) => facts(Object.entries(config).map(([key, value]) => [key, brief(value)])));
     logs.of(run);
