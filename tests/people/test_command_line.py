@@ -144,6 +144,26 @@ def test_a_mistake_is_told_in_a_sentence(
     assert words in told and "Traceback" not in told
 
 
+@pytest.mark.parametrize(
+    ("given", "own", "name"),
+    [
+        (["--name", "mine", "SCRIPT", "--lr", "0.1"], ["--lr", "0.1"], "mine"),
+        (["SCRIPT", "--name", "mine", "--lr", "0.1", "-1"], ["--lr", "0.1", "-1"], "mine"),
+        (["SCRIPT", "-w", "2", "--", "--name", "own"], ["--name", "own"], None),
+    ],
+)
+def test_options_stand_before_or_after_the_script_and_others_are_its_own(
+    given: list[str], own: list[str], name: str | None, tmp_path: Path
+):
+    script = tmp_path / "train.py"
+    script.write_text("import json, os, sys\nprint(json.dumps([sys.argv[1:], os.environ.get('SHOAL_OVERRIDES')]))\n")
+    arguments, overrides = json.loads(
+        done("run", *[str(script) if part == "SCRIPT" else part for part in given], storage=tmp_path)
+    )
+    assert arguments == own
+    assert json.loads(overrides).get("name") == name
+
+
 def test_what_the_script_itself_says_stays(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(

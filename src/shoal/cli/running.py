@@ -19,10 +19,12 @@ from shoal.cli.app import command
 from shoal.cli.jobs import PASSED_ON
 
 
-@command("run", context_settings=PASSED_ON)
+@command("run", context_settings={**PASSED_ON, "allow_interspersed_args": True})
 def run(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(help="A Python script; what follows are its own arguments.")],
+    script: Annotated[
+        Path, typer.Argument(help="A Python script. Options that are none of these, and all after --, are its own.")
+    ],
     workers: Annotated[str | None, typer.Option("--workers", "-w", help="How many, or a range such as 2-8.")] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs of each worker.")] = None,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each worker.")] = None,
