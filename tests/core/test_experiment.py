@@ -302,6 +302,17 @@ def test_a_restored_search_clones_from_what_was_decided_before():
     assert again.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000", n=2)]
 
 
+def test_a_clone_that_was_started_and_has_not_reported_is_given_its_checkpoint_again():
+    search = exploited_while_the_source_runs()
+    search.see(on.TrialSaved(trial_id="s_00000", n=2))
+    assert search.journal[-1] == on.TrialStarted(trial_id="s_00001", at=search.journal[-1].at)
+    again = Search(pbt(), records=search.journal, num_samples=2)  # the driver died before it had copied anything
+    assert again.all(on.Adopt) == [on.Adopt(trial_id="s_00001", source_id="s_00000", n=2)]
+    again.report(1, 0.3, saved=True)
+    later = Search(pbt(), records=again.journal, num_samples=2)
+    assert later.all(on.Adopt) == []
+
+
 def schedulers():
     return {
         "asha": lambda: ASHAScheduler(grace_period=1, reduction_factor=2, max_t=16),

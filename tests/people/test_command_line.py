@@ -180,7 +180,7 @@ def test_what_the_script_itself_says_stays(tmp_path: Path):
 
 def test_a_run_that_goes_on_is_seen_stopped_and_resumed_as_it_was_started(tmp_path: Path):
     (tmp_path / ".train.py").write_text(TRAIN)
-    started_with = ("--name", "mine", "-w", "2", f"{tmp_path}/.train.py", "500", "0.1", "-1")
+    started_with = ("--name", "mine", "-w", "2", f"{tmp_path}/.train.py", "5000", "0.1", "-1")
     with running(*started_with, storage=tmp_path) as process:
         wait_for(lambda: reports("mine", tmp_path) >= 3)
         wait_for(lambda: "memory" in (look("mine", tmp_path).workers or [{}])[0])  # type: ignore[union-attr]
@@ -240,7 +240,7 @@ def test_clean_removes_what_was_chosen_and_never_what_runs(tmp_path: Path):
     (tmp_path / ".train.py").write_text(TRAIN)
     for name in ("one", "two"):
         done("run", "--name", name, f"{tmp_path}/.train.py", "1", "0", "-1", storage=tmp_path)
-    with running("--name", "live", f"{tmp_path}/.train.py", "500", "0.1", "-1", storage=tmp_path):
+    with running("--name", "live", f"{tmp_path}/.train.py", "5000", "0.1", "-1", storage=tmp_path):
         wait_for(lambda: reports("live", tmp_path) >= 1)
         assert "one" in done("clean", "--keep", "0", "--dry-run", storage=tmp_path)
         assert (tmp_path / "one").exists()

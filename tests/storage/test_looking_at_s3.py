@@ -17,7 +17,7 @@ def test_a_run_on_s3_is_seen_and_stopped_from_a_machine_that_shares_the_bucket_a
     monkeypatch.setattr(attendance, "ring", lambda token: None)  # on another machine nobody hears the bell
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    with running("--name", "mine", str(script), "500", "0.1", "-1", storage=s3) as process:
+    with running("--name", "mine", str(script), "5000", "0.1", "-1", storage=s3) as process:
         wait_for(lambda: reports("mine", s3) >= 2, 60)
         wait_for(lambda: look("mine", s3).workers, 60)  # type: ignore[union-attr]
         attendance.ask(catalog.find("mine", s3), "stop")
@@ -30,7 +30,7 @@ def test_a_run_on_s3_is_seen_and_stopped_from_a_machine_that_shares_the_bucket_a
 def test_the_command_line_works_on_s3(s3: str, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    with running("--name", "mine", str(script), "500", "0.2", "-1", storage=s3):
+    with running("--name", "mine", str(script), "5000", "0.2", "-1", storage=s3):
         wait_for(lambda: reports("mine", s3) >= 2, 60)
         assert "in train_func" in done("stacks", "mine", storage=s3)
         assert "STOPPED" in done("stop", "mine", storage=s3)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from shoal._runtime.trial_runs import Pins
+from shoal._runtime.pins import Pin, Pins
+
+FIRST, SECOND = Pin("owner", "checkpoint_000001"), Pin("owner", "checkpoint_000002")
 
 
 def test_what_is_reserved_is_deleted_once_nobody_is_to_go_on_from_it():
     pins, deleted = Pins(), []
-    pins.reserve("adopter", "owner", "checkpoint_000001")
-    pins.delete("owner", "checkpoint_000001", lambda: deleted.append(1))
-    pins.delete("owner", "checkpoint_000002", lambda: deleted.append(2))
+    pins.reserve("adopter", FIRST)
+    pins.delete(FIRST, lambda: deleted.append(1))
+    pins.delete(SECOND, lambda: deleted.append(2))
     assert deleted == [2]
     pins.release("adopter")
     assert deleted == [2, 1]
@@ -17,7 +19,7 @@ def test_what_is_reserved_is_deleted_once_nobody_is_to_go_on_from_it():
 
 def test_a_trial_that_is_to_go_on_from_a_later_one_lets_go_of_the_earlier():
     pins, deleted = Pins(), []
-    pins.reserve("adopter", "owner", "checkpoint_000001")
-    pins.delete("owner", "checkpoint_000001", lambda: deleted.append(1))
-    pins.reserve("adopter", "owner", "checkpoint_000002")
+    pins.reserve("adopter", FIRST)
+    pins.delete(FIRST, lambda: deleted.append(1))
+    pins.reserve("adopter", SECOND)
     assert deleted == [1]

@@ -258,6 +258,7 @@ class Experiment:
 
     def _take_result(self, trial: Trial, record: on.TrialResult) -> None:
         trial.last_result, trial.reports = record.row, record.n
+        self.table.adopting.pop(trial.trial_id, None)  # it has gone on from what it was given
         self._watch.take(trial, record.row)
         if record.verdict == TrialScheduler.PAUSE:
             trial.status = TrialStatus.PAUSED
@@ -433,6 +434,7 @@ class Experiment:
         adoption = self.table.adoptions.pop(trial.trial_id, None)
         if adoption is not None and adoption.source_id != trial.trial_id:
             trial.saved_at = max(trial.reports, 1)  # it is given that checkpoint as one of its own
+            self.table.adopting[trial.trial_id] = adoption
         self.table.started(trial)
         trial.status, trial.started_before = TrialStatus.RUNNING, True
 

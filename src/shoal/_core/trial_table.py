@@ -29,6 +29,8 @@ class TrialTable:
     ----------
     adoptions : dict of str to Adoption
         For trials that are to go on from another one's checkpoint when they start next: from which.
+    adopting : dict of str to Adoption
+        For trials that were started to go on from another one's, and have not reported since.
     unplaced : str or None
         The trial that was started last, as long as it waits for room.
     """
@@ -40,6 +42,7 @@ class TrialTable:
         reallocate: Callable[[Trial, dict[str, float]], None],
     ) -> None:
         self.adoptions: dict[str, Adoption] = {}
+        self.adopting: dict[str, Adoption] = {}
         self.unplaced: str | None = None
         self._clone = clone
         self._remove = remove
@@ -152,7 +155,9 @@ class TrialTable:
             self._idle[trial.trial_id] = trial
 
     def all_processes_are_gone(self) -> None:
-        """The driver that started them is dead."""
+        """The driver that started them is dead, perhaps before it had given them what they were to go on from."""
+        self.adoptions = {**self.adopting, **self.adoptions}
+        self.adopting.clear()
         for trial_id in self.with_process():
             self.process_is_gone(self._all[trial_id])
 
@@ -161,6 +166,7 @@ class TrialTable:
         self._live.pop(trial.trial_id, None)
         self._idle.pop(trial.trial_id, None)
         self.adoptions.pop(trial.trial_id, None)
+        self.adopting.pop(trial.trial_id, None)
         self._not_first(trial)
 
     def revive(self, trial: Trial) -> None:

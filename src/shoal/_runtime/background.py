@@ -22,16 +22,12 @@ class Background:
     def __init__(self, threaded: bool):
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._followed: deque[tuple[Future[Any], Callable[[Any], None]]] = deque()
+        self._under_way: set[str] = set()
         self._thread: threading.Thread | None = None
         self.wake: Callable[[], None] = lambda: None
         if threaded:  # a daemon, so that storage that does not answer does not keep the program from ending
             self._thread = threading.Thread(target=self._run, name="shoal-storage", daemon=True)
             self._thread.start()
-
-    @property
-    def idle(self) -> bool:
-        """Whether everything is done."""
-        return not self._followed
 
     def do(self, work: Callable[[], Any], then: Callable[[Any], None] = lambda _: None) -> None:
         """Do this after all before it; ``then`` takes what it returns."""
@@ -41,6 +37,20 @@ class Background:
         future: Future[Any] = Future()
         self._followed.append((future, then))
         self._work.put((future, work))
+
+    def do_once(self, what: str, work: Callable[[], Any], then: Callable[[Any], None] = lambda _: None) -> None:
+        """Do this in its turn, unless the same is waiting for its turn already.
+
+        For what is asked for again and again: it never piles up, and other work does not keep it from its turn.
+        """
+
+        def done(result: Any) -> None:
+            self._under_way.discard(what)
+            then(result)
+
+        if what not in self._under_way:
+            self._under_way.add(what)
+            self.do(work, done)
 
     def follow_up(self) -> None:
         """Do what follows from the work that is done. Called by the supervisor after it was woken."""

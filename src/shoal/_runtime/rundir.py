@@ -51,7 +51,6 @@ class RunFiles:
         self._mirror = home.mirror
         self.storage = home.storage
         self._undurable = 0
-        self._taking = False
 
     @property
     def mirrored(self) -> bool:
@@ -110,8 +109,8 @@ class RunFiles:
 
     def refresh(self) -> None:
         """Copy what people look at while the run goes on to where the run is kept."""
-        if self._mirror is not None and self.background.idle:
-            self.background.do(partial(self.guard, self._mirror.refresh))
+        if self._mirror is not None:
+            self.background.do_once("refresh", partial(self.guard, self._mirror.refresh))
 
     def checkpoint(self, name: str) -> Path | Remote:
         """Return where workers read a checkpoint."""
@@ -119,19 +118,11 @@ class RunFiles:
 
     def beat(self) -> None:
         """Show that the driver lives, without waiting for storage work that takes long."""
-        if self._beats.idle:
-            self._beats.do(partial(self.guard, self.lease.beat))
+        self._beats.do_once("beat", partial(self.guard, self.lease.beat))
 
     def take_requests(self, then: Callable[[list[dict[str, Any]]], None]) -> None:
         """Have ``then`` told of what people outside have asked for, without waiting for long storage work."""
-
-        def taken(asked: list[dict[str, Any]]) -> None:
-            self._taking = False
-            then(asked)
-
-        if not self._taking:
-            self._taking = True
-            self._beats.do(lambda: attendance.requests(self.path), taken)
+        self._beats.do_once("requests", lambda: attendance.requests(self.path), then)
 
     def follow_up(self) -> None:
         """Do what follows from work of storage that is done."""

@@ -25,7 +25,7 @@ from shoal._runtime.rundir import RunFiles
 from shoal._runtime.search_display import make_search_display
 from shoal._runtime.search_driver import SearchDriver, SearchListener, SearchParts
 from shoal._runtime.supervisor import Supervisor
-from shoal._runtime.trial_runs import TrialRuns
+from shoal._runtime.trial_runs import Source, TrialRuns
 from shoal._worker.remote import Remote, content
 
 
@@ -118,6 +118,9 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
             for record in records:
                 if isinstance(record, search.TrialCloned):
                     runs.look_at_adopted(machine.table[record.trial_id])
+            for trial_id, adoption in {**machine.table.adopting, **machine.table.adoptions}.items():
+                source = Source(machine.table[adoption.source_id], adoption.n)
+                runs.reserve_again(machine.table[trial_id], source)
             display = make_search_display(job.verbose)
             display.total = job.total()
             parts = SearchParts(

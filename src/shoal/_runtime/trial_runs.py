@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,100 +12,24 @@ from typing import Any, NamedTuple
 from shoal._core.commands import Finish
 from shoal._core.contracts import Engine
 from shoal._core.job import Job
-from shoal._core.messages import FileEntry
 from shoal._core.names import stored_elsewhere
 from shoal._core.plain_data import printable
-from shoal._core.records import CheckpointCommitted, CheckpointDeleted, History
+from shoal._core.records import CheckpointCommitted, CheckpointDeleted, fold
 from shoal._core.retention import CommittedCheckpoint
 from shoal._core.run import Run
 from shoal._core.trials import Trial
 from shoal._runtime.directory import Home, reached_by_workers, trial_home
 from shoal._runtime.display import Display
-from shoal._runtime.journal import read_history
+from shoal._runtime.journal import read_history, read_journal
 from shoal._runtime.pickling import PickledTask, pickled_config, pickled_task
+from shoal._runtime.pins import PinnedStorage, Pins, pin_of
 from shoal._runtime.preparation import spec_of, task_of, this_driver
 from shoal._runtime.resume import Earlier, effective_rows, read_earlier
 from shoal._runtime.run_driver import Observer, Parts, RunDriver
 from shoal._runtime.rundir import RunFiles
 from shoal._runtime.seats import SeatedWorkers
-from shoal._runtime.storage import Storage
 from shoal._runtime.supervisor import Supervisor
 from shoal._runtime.workers import Workers
-
-
-class Pins:
-    """Checkpoints that trials go on from which belong to others: these are not deleted under them."""
-
-    def __init__(self) -> None:
-        self._wanted: dict[str, set[tuple[str, str]]] = {}
-        self._reserved: dict[str, tuple[str, str]] = {}
-        self._deferred: dict[tuple[str, str], Callable[[], None]] = {}
-
-    def reserve(self, adopter: str, owner: str, name: str) -> None:
-        """A trial is going to go on from this checkpoint: keep it until it has."""
-        self._reserved[adopter] = (owner, name)
-        self._delete_unwanted()
-
-    def release(self, adopter: str) -> None:
-        """A trial has gone on, or does not."""
-        if self._reserved.pop(adopter, None) is not None:
-            self._delete_unwanted()
-
-    def look(self, adopter: str, history: History) -> None:
-        """Take note of what a trial wants of others, and delete what it was the last to want."""
-        wanted = {pin for c in history.checkpoints if (pin := _pin(c.name))}
-        if wanted:
-            self._wanted[adopter] = wanted
-        elif self._wanted.pop(adopter, None) is None:
-            return
-        self._delete_unwanted()
-
-    def _delete_unwanted(self) -> None:
-        for pin in [pin for pin in self._deferred if not self._held(pin)]:
-            self._deferred.pop(pin)()
-
-    def delete(self, owner: str, name: str, delete: Callable[[], None]) -> None:
-        """Delete a checkpoint as soon as nobody wants it."""
-        if self._held((owner, name)):
-            self._deferred[owner, name] = delete
-        else:
-            delete()
-
-    def _held(self, pin: tuple[str, str]) -> bool:
-        return pin in self._reserved.values() or any(pin in wanted for wanted in self._wanted.values())
-
-
-def _pin(name: str) -> tuple[str, str] | None:
-    """Return the directory of a trial and the name of its checkpoint, if this is another trial's."""
-    if not name.startswith("../../"):
-        return None
-    owner, _, checkpoint = name.removeprefix("../../").partition("/checkpoints/")
-    return owner, checkpoint
-
-
-@dataclass
-class PinnedStorage:
-    """The checkpoints of a trial, of which none is deleted that another trial goes on from."""
-
-    inner: Storage
-    owner: str
-    pins: Pins
-    renames: bool
-
-    def commit(self, staging: str, name: str, n: int, files: Sequence[FileEntry]) -> str:
-        return self.inner.commit(staging, name, n, files)
-
-    def add_digests(self, name: str, files: Sequence[FileEntry]) -> None:
-        self.inner.add_digests(name, files)
-
-    def inspect(self, checkpoint: CommittedCheckpoint, *, full: bool) -> str:
-        return self.inner.inspect(checkpoint, full=full)
-
-    def discard(self, attempt: int, keep: Any) -> None:
-        self.inner.discard(attempt, keep)
-
-    def delete(self, name: str) -> None:
-        self.pins.delete(self.owner, name, partial(self.inner.delete, name))
 
 
 class Source(NamedTuple):
@@ -113,6 +37,13 @@ class Source(NamedTuple):
 
     trial: Trial
     n: int
+
+
+class Reservation(NamedTuple):
+    """What is kept for a trial that waits to go on from it, also after its owner has let go of it."""
+
+    source_id: str
+    checkpoint: CommittedCheckpoint
 
 
 class TrialRuns:
@@ -149,6 +80,7 @@ class TrialRuns:
         self._job_of, self._name_of, self._decided = job_of, name_of, decided
         self._reuse = reuse
         self._pins = Pins()
+        self._reserved: dict[str, Reservation] = {}
         self._names: dict[str, str] = {}
         self._task: PickledTask | None = None
 
@@ -165,23 +97,42 @@ class TrialRuns:
     def look_at_adopted(self, trial: Trial) -> None:
         """Keep what a trial of an earlier driver goes on from."""
         name = self.directory(trial)
-        self._pins.look(name, read_history(self._home.work / name / "journal.jsonl"))
+        home = trial_home(self._home, name)  # on storage elsewhere its records are fetched with it
+        self._pins.look(name, read_history(home.work / "journal.jsonl"))
 
     def reserve(self, trial: Trial, source: Source) -> None:
         """Keep what a trial is to go on from, until it does."""
-        chosen = self._chosen(source)
-        if chosen is not None and source.trial is not trial:
-            self._pins.reserve(self.directory(trial), self.directory(source.trial), chosen.name)
+        self._reserve(trial, source, self._chosen(trial, source))
+
+    def reserve_again(self, trial: Trial, source: Source) -> None:
+        """Keep what an earlier driver has kept for a trial, although its owner may have let go of it since."""
+        name = self.directory(source.trial)
+        home = trial_home(self._home, name)
+        there, ever = _checkpoints(home.work)
+        names = {c.name for c in there}
+        for checkpoint in sorted((c for c in ever if c.n <= source.n), key=lambda c: c.n, reverse=True):
+            if checkpoint.name in names or not home.checkpoints.inspect(checkpoint, full=False):
+                return self._reserve(trial, source, checkpoint)
+        return self.reserve(trial, source)
+
+    def _reserve(self, trial: Trial, source: Source, checkpoint: CommittedCheckpoint | None) -> None:
+        if checkpoint is not None and source.trial is not trial:
+            self._reserved[trial.trial_id] = Reservation(source.trial.trial_id, checkpoint)
+            self._pins.reserve(self.directory(trial), pin_of(self.directory(source.trial), checkpoint))
 
     def release(self, trial: Trial) -> None:
-        """A trial has ended: what it was to go on from need not be kept for it."""
+        """A trial has gone on, or has ended: what it was to go on from need not be kept for it."""
+        self._reserved.pop(trial.trial_id, None)
         self._pins.release(self.directory(trial))
 
-    def _chosen(self, source: Source) -> CommittedCheckpoint | None:
+    def _chosen(self, trial: Trial, source: Source) -> CommittedCheckpoint | None:
         """Return the checkpoint of a report, or the last one before, or the newest."""
-        theirs = read_history(self._home.work / self.directory(source.trial) / "journal.jsonl").checkpoints
-        not_later = [c for c in theirs if c.n <= source.n]
-        return max(not_later or theirs, key=lambda c: c.n, default=None)
+        known = read_history(self._home.work / self.directory(source.trial) / "journal.jsonl").checkpoints
+        reserved = self._reserved.get(trial.trial_id)
+        if reserved is not None and reserved.source_id == source.trial.trial_id:
+            known = [*known, reserved.checkpoint]
+        not_later = [c for c in known if c.n <= source.n]
+        return max(not_later or known, key=lambda c: c.n, default=None)
 
     def prepare(
         self, trial: Trial, *, anew: bool, source: Source | None, display: Display, observer: Observer
@@ -202,7 +153,7 @@ class TrialRuns:
             self._adopt(trial, files, source, display)
         earlier = read_earlier(home.work) if home.resumed else Earlier()
         self._pins.look(name, earlier.history)
-        self._pins.release(name)
+        self.release(trial)
         parts = Parts(
             job=job,
             run_id=trial.trial_id,
@@ -273,18 +224,27 @@ class TrialRuns:
         """Make another trial's checkpoint this one's newest."""
         if source.trial is trial:
             return  # it goes on from its own, with another configuration
-        own, name = read_history(files.work / "journal.jsonl"), self.directory(source.trial)
-        chosen = self._chosen(source)
+        chosen = self._chosen(trial, source)
         if chosen is None:
             display.on_message(f"trial {source.trial.trial_id} has no checkpoint to go on from", "warning")
             return
-        place = chosen.name if stored_elsewhere(chosen.name) else f"../../{name}/checkpoints/{chosen.name}"
-        for checkpoint in [c for c in own.checkpoints if c.n >= trial.reports]:
+        pin = pin_of(self.directory(source.trial), chosen)
+        place = chosen.name if stored_elsewhere(chosen.name) else pin.place
+        n = max(trial.reports, 1)
+        own, ever = _checkpoints(files.work)
+        if any(c.n == n and c.name == place for c in ever):
+            return  # an earlier driver has done it
+        for checkpoint in [c for c in own if c.n >= trial.reports]:
             files.persist(CheckpointDeleted(n=checkpoint.n, name=checkpoint.name))
             if not stored_elsewhere(checkpoint.name):
                 files.checkpoints.delete(checkpoint.name)
         files.persist(
-            CheckpointCommitted(
-                n=max(trial.reports, 1), attempt=0, name=place, staging="", metrics=chosen.metrics, files=chosen.files
-            )
+            CheckpointCommitted(n=n, attempt=0, name=place, staging="", metrics=chosen.metrics, files=chosen.files)
         )
+
+
+def _checkpoints(directory: Path) -> tuple[list[CommittedCheckpoint], list[CommittedCheckpoint]]:
+    """Return the checkpoints that a trial has, and those that it ever had."""
+    records = read_journal(directory / "journal.jsonl")
+    ever = fold(record for record in records if not isinstance(record, CheckpointDeleted))
+    return fold(records).checkpoints, ever.checkpoints
