@@ -13,6 +13,7 @@ $(STAMP): pyproject.toml requirements-dev.txt requirements-frameworks.txt requir
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dashboard,demo,pandas,s3,tune,hyperopt,nevergrad,bayesopt,ax,pb2]' -r requirements-dev.txt
 	# By themselves: pip takes many minutes to find out that all of them fit together, and seconds one after the other.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[data,transformers,xgboost,lightgbm,lightning,jax]' -r requirements-frameworks.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mlflow,wandb,comet,prometheus]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-cluster.txt
 	# DeepSpeed is built here, with the torch that is here and without kernels of its own: CPUs need none.
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation 'deepspeed>=0.19'

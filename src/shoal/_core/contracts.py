@@ -173,8 +173,24 @@ class Callback(ABC):
     What a callback raises is shown and never ends the run. A method should return quickly: the run waits for it.
     """
 
-    def on_run_start(self, name: str, path: str) -> None:
-        """The directory of the run exists; nothing has been started yet."""
+    def on_run_start(self, name: str, path: str, **info: Any) -> None:
+        """The directory of the run exists; nothing has been started yet.
+
+        ``info`` has ``config``, the configuration of the training function, and ``began``, when the run was made
+        (seconds since the epoch), also where a later driver goes on with it.
+        """
+
+    def on_attempt_start(self, attempt: int, world_size: int, **info: Any) -> None:
+        """A worker group is started. ``info`` has its ``hosts`` and ``checkpoint``, the report that it goes on from."""
+
+    def on_attempt_end(self, attempt: int, reason: str, **info: Any) -> None:
+        """The last worker of an attempt is gone. ``info`` has ``reports``, how many it has made."""
+
+    def on_failure(self, attempt: int, cause: str, **info: Any) -> None:
+        """An attempt has failed, by this root cause. ``info`` has ``causes``, what is known of every rank, in order.
+
+        What follows is told by :meth:`on_attempt_start`, if the group is started again, or by :meth:`on_run_end`.
+        """
 
     def on_state(self, state: str, attempt: int, workers: Mapping[int, str]) -> None:
         """The state of the run, or the phase of one of its workers (by rank), changed."""

@@ -73,7 +73,7 @@ class LineDisplay(Display):
         self._shown_at = -math.inf
         self._unshown: Mapping[str, Any] | None = None
 
-    def on_run_start(self, name: str, path: str) -> None:
+    def on_run_start(self, name: str, path: str, **info: Any) -> None:
         self._name = name
         self._line(f"run {name} in {path}")
 
@@ -122,7 +122,7 @@ class LiveDisplay(Display):
         self._changed = False
         self._screen = Screen()
 
-    def on_run_start(self, name: str, path: str) -> None:
+    def on_run_start(self, name: str, path: str, **info: Any) -> None:
         self._name, self._path = name, path
         self._changed = True
 

@@ -13,10 +13,11 @@ import msgspec
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.contracts import Callback, Engine, Lease
+from shoal._core.failure import headline
 from shoal._core.group import Group, Worker
 from shoal._core.job import Job
 from shoal._core.messages import Endpoint, NativeStacks, WorkerExited, WorkerOutput
-from shoal._core.records import CheckpointCommitted, DriverStarted
+from shoal._core.records import AttemptEnded, AttemptStarted, CheckpointCommitted, DriverStarted, Record
 from shoal._core.run import Run
 from shoal._core.scaling import fitting
 from shoal._runtime.attendance import Attendance
@@ -66,6 +67,7 @@ class Parts:
     make_workers: Callable[[RunDriver], Workers]
     validator: Validator | None = None
     observer: Observer | None = None
+    began: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,9 @@ class RunDriver:
     def begin(self) -> None:
         """Start the run."""
         self.files.wake_with(self.supervisor.wake)
-        self._tell_callbacks("on_run_start", self.parts.job.name, str(self.files.path))
+        job = self.parts.job
+        info = {"config": job.config, "began": self.parts.began or job.asked.get("started_at", 0.0)}
+        self._tell_callbacks("on_run_start", job.name, str(self.files.path), **info)
         if self.files.lease.interval:
             self._attendance = Attendance(self.files, self, self.supervisor)
         self._beat()
@@ -293,6 +297,17 @@ class RunDriver:
         if isinstance(command.record, CheckpointCommitted):
             self.files.flush_metrics()  # whoever goes on from the checkpoint finds the reports that led to it
         self.files.persist(command.record)
+        self._tell_of_attempt(command.record)
+
+    def _tell_of_attempt(self, record: Record) -> None:
+        if isinstance(record, AttemptStarted):
+            info = {"hosts": sorted(set(record.hosts)), "checkpoint": record.checkpoint}
+            self._tell_callbacks("on_attempt_start", record.attempt, record.world_size, **info)
+        elif isinstance(record, AttemptEnded):
+            if record.failures:
+                causes = [headline(failure) for failure in record.failures]
+                self._tell_callbacks("on_failure", record.attempt, causes[0], causes=causes)
+            self._tell_callbacks("on_attempt_end", record.attempt, record.reason, reports=record.reports)
 
     def _write_row(self, command: do.WriteRow) -> None:
         self.files.metrics.add(command.row)
@@ -335,10 +350,10 @@ class RunDriver:
         if self.parts.observer is not None:
             self.parts.observer.ended()
 
-    def _tell_callbacks(self, method: str, *arguments: Any) -> None:
+    def _tell_callbacks(self, method: str, *arguments: Any, **info: Any) -> None:
         for callback in self._callbacks:
             try:
-                getattr(callback, method)(*arguments)
+                getattr(callback, method)(*arguments, **info)
             except Exception as error:
                 text = f"{type(callback).__name__}.{method} raised {type(error).__name__}: {error}; the run goes on"
                 self.parts.display.on_message(text, "warning")

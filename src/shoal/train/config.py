@@ -13,7 +13,9 @@ from shoal._core.names import directory_name
 from shoal._core.retention import CheckpointPolicy
 from shoal._core.scaling import GroupRequest
 from shoal._core.tpu import CHIPS_OF_A_MACHINE, slice_of
+from shoal._core.tracker import Tracker
 from shoal._core.trial_callback import TrialCallback
+from shoal._runtime.tracking import tracked
 from shoal._worker.remote import locate
 
 if TYPE_CHECKING:
@@ -292,7 +294,7 @@ class RunConfig:
         0 shows only what workers print, 1 (default) also the progress.
     callbacks : sequence, optional
         Are told what happens: to a run :class:`shoal.abc.Callback`, to the trials of a search
-        :class:`shoal.tune.Callback`.
+        :class:`shoal.tune.Callback`, to both trackers (:mod:`shoal.air.integrations`, :class:`shoal.abc.Tracker`).
     log_to_driver : sequence of int, "all" or None
         Whose output appears on the console: ranks, all, or nobody's. Every rank's log file is whole in any case.
     resume : bool or "auto"
@@ -309,7 +311,7 @@ class RunConfig:
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
     verbose: int | None = None
-    callbacks: Sequence[Callback | TrialCallback] | None = None
+    callbacks: Sequence[Callback | TrialCallback | Tracker] | None = None
     log_to_driver: Sequence[int] | str | None = (0,)
     resume: bool | str = False
     stop: Any = None
@@ -322,7 +324,7 @@ class RunConfig:
         elif self.storage_filesystem is not None:
             raise ValueError("storage_filesystem is given without storage_path: say where in it runs are kept")
         for callback in self.callbacks or ():
-            if not isinstance(callback, Callback | TrialCallback):
+            if not isinstance(callback, Callback | TrialCallback | Tracker):
                 raise TypeError(
                     f"callbacks: {callback!r} is neither a shoal.abc.Callback (of a run) nor a shoal.tune.Callback (of "
                     f"a search); give an instance of a subclass"
@@ -355,10 +357,13 @@ def callbacks_of(run: RunConfig, kind: type[C], use: str) -> tuple[C, ...]:
     TypeError
         If one is of the other kind: nothing would ever be told to it.
     """
-    for callback in run.callbacks or ():
+    told: list[C] = []
+    for given in run.callbacks or ():
+        callback = tracked(given, kind) if isinstance(given, Tracker) else given
         if not isinstance(callback, kind):
-            raise TypeError(f"callbacks: {callback!r} would be told nothing here; {use}")
-    return tuple(callback for callback in run.callbacks or () if isinstance(callback, kind))
+            raise TypeError(f"callbacks: {given!r} would be told nothing here; {use}")
+        told.append(callback)
+    return tuple(told)
 
 
 def _is_count(value: object) -> bool:

@@ -1,0 +1,1 @@
+"""Trackers of experiments that others keep: MLflow, Weights & Biases, Comet."""
