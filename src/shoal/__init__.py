@@ -18,7 +18,23 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "abc", "errors", "init", "is_initialized", "shutdown", "train"]
 
-_MODULES = frozenset({"abc", "engines", "errors", "testing", "train", "tune"})
+_OF_RAY = frozenset(
+    {
+        "configure_logging",
+        "dashboard_host",
+        "dashboard_port",
+        "ignore_reinit_error",
+        "include_dashboard",
+        "labels",
+        "log_to_driver",
+        "logging_config",
+        "logging_format",
+        "logging_level",
+        "namespace",
+        "object_store_memory",
+    }
+)
+_MODULES = frozenset({"abc", "air", "as_ray", "engines", "errors", "testing", "train", "tune"})
 
 
 def init(
@@ -31,6 +47,7 @@ def init(
     heartbeat_s: float | None = None,
     runtime_env: Mapping[str, Any] | None = None,
     autoscaling: bool | None = None,
+    **of_ray: Any,
 ) -> None:
     """Choose where workers run. Optional: without it they run on this machine.
 
@@ -53,6 +70,9 @@ def init(
         On Ray: what the machines need of this one, such as ``{"working_dir": "."}``.
     autoscaling : bool, optional
         On Ray: whether machines come when they are asked for. By default what the cluster says of itself.
+    **of_ray
+        What scripts say to ``ray.init`` about its dashboard, logs and object store is taken and has no effect; nor
+        has ``ignore_reinit_error``, since every call chooses anew.
 
     Examples
     --------
@@ -62,6 +82,8 @@ def init(
     """
     from shoal._runtime import context
 
+    if unknown := sorted(of_ray.keys() - _OF_RAY):
+        raise TypeError(f"init() got an unexpected keyword argument {unknown[0]!r}")
     context.init(
         address,
         num_cpus=num_cpus,

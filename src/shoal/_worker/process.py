@@ -35,6 +35,10 @@ def become(birth: Birth) -> None:
     _set_environment(birth.environment)
     sys.path[:] = birth.import_path
     sys.argv[:] = birth.arguments
+    if "SHOAL_AS_RAY" in birth.environment:
+        from shoal._worker import ray_names
+
+        ray_names.install()
     # A child that the function starts with multiprocessing's spawn must not import the program of the host.
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

@@ -37,6 +37,9 @@ def run(
         int | None, typer.Option(help="How often the group is started again; -1 without end.")
     ] = None,
     engine: Annotated[str | None, typer.Option(help="local, ray, slurm or inline.")] = None,
+    as_ray: Annotated[
+        bool, typer.Option("--as-ray", help="The script is written for Ray: its imports of ray get shoal.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only what workers print.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
 ) -> int:
@@ -56,7 +59,8 @@ def run(
         "verbose": 0 if quiet else None,
         "engine": engine,
     }
-    return _become([sys.executable, str(script), *context.args], asked, dry_run)
+    through = ["-m", "shoal.as_ray"] if as_ray else []
+    return _become([sys.executable, *through, str(script), *context.args], asked, dry_run)
 
 
 def _workers(text: str | None) -> int | list[int] | None:

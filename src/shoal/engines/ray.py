@@ -23,6 +23,7 @@ from shoal._runtime.accelerators import ACCELERATORS
 from shoal._runtime.addresses import own_address
 from shoal._runtime.requirements import require
 from shoal._version import __version__
+from shoal._worker.ray_names import installed
 from shoal.engines.cluster import LIMIT, ClusterEngine
 from shoal.engines.places import ClusterLease, shown
 
@@ -60,6 +61,11 @@ class RayEngine(ClusterEngine):
         autoscaling: bool | None = None,
     ):
         super().__init__(heartbeat_s)
+        if installed():
+            raise ShoalError(
+                "the engine 'ray' needs Ray itself, whose names this program gets from shoal (--as-ray): "
+                "replace ray by shoal in its imports, and run it without --as-ray"
+            )
         use_token(os.environ)
         require("ray", extra="ray", tested="2.60", trainer="the engine 'ray'")
         import ray

@@ -303,6 +303,8 @@ class RunConfig:
         there is none. A run that has finished is not run again: its result is returned.
     stop : mapping, callable, Stopper, or a list of these, optional
         When trials of a search end: ``{"training_iteration": 10}``, or see :mod:`shoal.tune.stopper`.
+    progress_reporter : optional
+        Is taken and has no effect.
     """
 
     name: str | None = None
@@ -315,6 +317,7 @@ class RunConfig:
     log_to_driver: Sequence[int] | str | None = (0,)
     resume: bool | str = False
     stop: Any = None
+    progress_reporter: Any = None
 
     def __post_init__(self) -> None:
         if self.name is not None:

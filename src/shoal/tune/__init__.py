@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.tune import stopper as stopper
     from shoal.tune.config import TuneConfig
     from shoal.tune.parameters import with_parameters
+    from shoal.tune.progress_reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
     from shoal.tune.registry import create_scheduler, create_searcher, register_trainable
     from shoal.tune.resources import PlacementGroupFactory, with_resources
     from shoal.tune.result_grid import ResultGrid, TuneError
@@ -44,12 +45,15 @@ if TYPE_CHECKING:
     from shoal.tune.tuner import Tuner
 
 __all__ = [
+    "CLIReporter",
     "Callback",
     "Checkpoint",
     "CheckpointConfig",
     "ExperimentAnalysis",
     "FailureConfig",
+    "JupyterNotebookReporter",
     "PlacementGroupFactory",
+    "ProgressReporter",
     "Result",
     "ResultGrid",
     "RunConfig",
@@ -89,6 +93,9 @@ __all__ = [
 
 # Resolved at first use, so that a worker loads no more than it needs.
 _ORIGINS = {
+    "CLIReporter": "shoal.tune.progress_reporter",
+    "JupyterNotebookReporter": "shoal.tune.progress_reporter",
+    "ProgressReporter": "shoal.tune.progress_reporter",
     "Callback": "shoal._core.trial_callback:TrialCallback",
     "Checkpoint": "shoal.train.checkpoint",
     "CheckpointConfig": "shoal.train.config",

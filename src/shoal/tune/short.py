@@ -99,9 +99,12 @@ def run(
     reuse_actors: bool = False,
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Any] | None = None,
+    progress_reporter: Any = None,
     max_concurrent_trials: int | None = None,
 ) -> ExperimentAnalysis:
     """Run a search and return its analysis; the short form of :class:`~shoal.tune.Tuner`.
+
+    ``progress_reporter`` is taken and has no effect.
 
     Raises
     ------
