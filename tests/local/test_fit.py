@@ -454,7 +454,7 @@ def test_a_callback_is_told_everything_and_its_own_error_does_not_end_the_run(ca
     class Listener(shoal.abc.Callback):
         heard: list[str] = []
 
-        def on_run_start(self, name, path):
+        def on_run_start(self, name, path, **info):
             self.heard.append("start")
 
         def on_report(self, metrics):
