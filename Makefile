@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv demo test test-cluster test-browser pictures cluster-packages browser-packages apt audit lint check simulate bench bench-peers clean
+.PHONY: help venv site demo test test-cluster test-browser pictures cluster-packages browser-packages apt audit lint check simulate bench bench-peers clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -20,6 +20,10 @@ $(STAMP): pyproject.toml requirements-dev.txt requirements-frameworks.txt requir
 	@touch $@
 
 venv: $(STAMP)  ## the development environment in .venv
+
+site: $(STAMP)  ## the documentation as a site, in site/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 demo: $(STAMP)  ## train a small network on handwritten digits with two workers
 	$(BIN)/python examples/digits.py
