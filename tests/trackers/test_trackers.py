@@ -58,6 +58,15 @@ def search(tracker: Any, tmp_path: Path) -> tune.ResultGrid:
     ).fit()
 
 
+def run_twofold(sends: Any, tmp_path: Path) -> None:
+    train.DataParallelTrainer(
+        sends,
+        train_loop_config={"lr": 0.1},
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(name="mine", storage_path=tmp_path, verbose=0),
+    ).fit()
+
+
 class Ledger(Tracker):
     def __init__(self) -> None:
         self.lines: list[tuple[Any, ...]] = []
@@ -208,12 +217,7 @@ def test_setup_mlflow_gives_the_module_to_the_first_rank_alone(tmp_path: Path):
         mlflow.end_run()
         train.report({"loss": 1})
 
-    train.DataParallelTrainer(
-        sends,
-        train_loop_config={"lr": 0.1},
-        scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name="mine", storage_path=tmp_path, verbose=0),
-    ).fit()
+    run_twofold(sends, tmp_path)
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(uri)
@@ -285,12 +289,7 @@ def test_setup_wandb_names_the_run_after_the_worker(tmp_path: Path):
             run.log({"from": train.get_context().get_world_rank()})
         train.report({"loss": 1})
 
-    train.DataParallelTrainer(
-        sends,
-        train_loop_config={"lr": 0.1},
-        scaling_config=train.ScalingConfig(num_workers=2),
-        run_config=train.RunConfig(name="mine", storage_path=tmp_path, verbose=0),
-    ).fit()
+    run_twofold(sends, tmp_path)
     runs = [record.run for record in records(tmp_path) if record.HasField("run")]
     assert {run.display_name for run in runs} == {"mine-0"}
     with pytest.raises(ValueError, match="both given"):

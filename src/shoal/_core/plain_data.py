@@ -24,3 +24,14 @@ def is_plain(value: Any) -> bool:
     if type(value) is dict:
         return all(type(key) is str and is_plain(inner) for key, inner in value.items())
     return type(value) is list and all(map(is_plain, value))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested configuration side by side, under paths such as ``model/layers``."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found.update(flat(value, f"{prefix}{key}/"))
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from shoal._core.contracts import Callback
+from shoal._core.plain_data import flat
 from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Trial
 
@@ -78,16 +79,13 @@ class Tracker(ABC):
         """Nothing more follows: send what is left."""
 
 
-class Tell(Protocol):
-    """Has a method of a tracker called in its turn."""
-
-    def __call__(self, method: str, *arguments: Any) -> None: ...
+Tell = Callable[..., None]  # has a method of a tracker called in its turn, with these arguments
 
 
 class RunTracking(Callback):
     """Tells a tracker of a run."""
 
-    def __init__(self, tell: Tell, finish: Any):
+    def __init__(self, tell: Tell, finish: Callable[[], None]):
         self._tell, self._finish = tell, finish
         self._run = Tracked("", "", "", "")
         self._cause = ""
@@ -113,13 +111,13 @@ class RunTracking(Callback):
 class TrialTracking(TrialCallback):
     """Tells a tracker of the trials of a search."""
 
-    def __init__(self, tell: Tell, finish: Any):
+    def __init__(self, tell: Tell, finish: Callable[[], None]):
         self._tell, self._finish = tell, finish
         self._runs: dict[str, Tracked] = {}
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
-        group, key = trial.trial_id.partition("_")[0], key_of(trial.trial_id)
-        self._runs[trial.trial_id] = run = Tracked(key, trial.trial_id, group, trial.local_path, dict(trial.config))
+        key, name = key_of(trial.trial_id), trial.trial_id
+        self._runs[name] = run = Tracked(key, name, search_of(trial), trial.local_path, dict(trial.config))
         self._tell("begin", run)
 
     def on_trial_result(
@@ -150,17 +148,20 @@ class TrialTracking(TrialCallback):
             self._tell("end", run, state, reason)
 
 
+def search_of(trial: Trial) -> str:
+    """Return the identifier of the search that a trial belongs to."""
+    return trial.trial_id.partition("_")[0]
+
+
 def key_of(*parts: Any) -> str:
     """Return the same 32 hexadecimal digits for the same parts."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers among metrics, by names with ``/`` between the levels."""
-    found: dict[str, float] = {}
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            found |= numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, bool | int | float) and math.isfinite(value):
-            found[f"{prefix}{name}"] = float(value)
-    return found
+    return {
+        name: float(value)
+        for name, value in flat(metrics).items()
+        if isinstance(value, bool | int | float) and math.isfinite(value)
+    }

@@ -86,6 +86,11 @@ class TrialTable:
         return self._all.get(trial_id) if trial_id else None
 
     @property
+    def undelivered(self) -> dict[str, Adoption]:
+        """What trials are to go on from that perhaps do not have it yet."""
+        return {**self.adopting, **self.adoptions}
+
+    @property
     def running(self) -> int:
         """How many trials have a process, or wait for room for one."""
         return len(self._processes)
@@ -156,7 +161,7 @@ class TrialTable:
 
     def all_processes_are_gone(self) -> None:
         """The driver that started them is dead, perhaps before it had given them what they were to go on from."""
-        self.adoptions = {**self.adopting, **self.adoptions}
+        self.adoptions = self.undelivered
         self.adopting.clear()
         for trial_id in self.with_process():
             self.process_is_gone(self._all[trial_id])

@@ -87,7 +87,7 @@ def prepared(job: Job, engine: Engine) -> Iterator[RunDriver]:
                 display=display,
                 validator=validator(job, engine),
                 driver=this_driver(changed),
-                began=float(earlier.asked.get("started_at") or 0.0),
+                began=float((earlier.asked or job.asked).get("started_at", 0.0)),
                 make_workers=partial(workers_of, job=job, task=task, engine=engine),
             )
             yield RunDriver(

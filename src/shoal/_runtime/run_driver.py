@@ -170,8 +170,7 @@ class RunDriver:
         """Start the run."""
         self.files.wake_with(self.supervisor.wake)
         job = self.parts.job
-        info = {"config": job.config, "began": self.parts.began or job.asked.get("started_at", 0.0)}
-        self._tell_callbacks("on_run_start", job.name, str(self.files.path), **info)
+        self._tell_callbacks("on_run_start", job.name, str(self.files.path), config=job.config, began=self.parts.began)
         if self.files.lease.interval:
             self._attendance = Attendance(self.files, self, self.supervisor)
         self._beat()

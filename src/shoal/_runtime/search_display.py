@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal._core.experiment import Experiment
-from shoal._core.plain_data import printable
+from shoal._core.plain_data import flat, printable
 from shoal._core.retention import lookup
 from shoal._core.trials import Trial, TrialStatus
 from shoal._runtime.display import REFRESH, Display, Screen, brief, elapsed, shown, write
@@ -242,17 +242,6 @@ def described(config: Mapping[str, Any]) -> str:
     """Return a configuration in one short line."""
     text = ", ".join(f"{key}={brief(value)}" for key, value in flat(config).items())
     return text if len(text) <= 100 else text[:97] + "..."
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested configuration side by side, under paths such as ``model/layers``."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            found.update(flat(value, f"{prefix}{key}/"))
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def _columns(trials: list[Trial], machine: Experiment | None) -> tuple[list[str], list[str]]:

@@ -118,7 +118,7 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
             for record in records:
                 if isinstance(record, search.TrialCloned):
                     runs.look_at_adopted(machine.table[record.trial_id])
-            for trial_id, adoption in {**machine.table.adopting, **machine.table.adoptions}.items():
+            for trial_id, adoption in machine.table.undelivered.items():
                 source = Source(machine.table[adoption.source_id], adoption.n)
                 runs.reserve_again(machine.table[trial_id], source)
             display = make_search_display(job.verbose)

@@ -125,7 +125,7 @@ def install() -> None:
         If Ray itself was imported before.
     """
     os.environ[VARIABLE] = "1"
-    if any(isinstance(finder, RayFinder) for finder in sys.meta_path):
+    if installed():
         return
     if "ray" in sys.modules:
         raise ImportError("ray was imported already: call shoal.as_ray.install() before")
@@ -134,4 +134,4 @@ def install() -> None:
 
 def installed() -> bool:
     """Whether imports of Ray get shoal in this process."""
-    return isinstance(sys.modules.get("ray"), RayModule) or any(isinstance(f, RayFinder) for f in sys.meta_path)
+    return any(isinstance(finder, RayFinder) for finder in sys.meta_path)

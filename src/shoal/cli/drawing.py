@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal._core.errors import ShoalError
+from shoal._core.plain_data import flat
 from shoal._runtime import catalog
 from shoal._runtime.display import HIDDEN
 from shoal._runtime.resume import effective_rows
-from shoal._runtime.search_display import flat
 from shoal.cli import screen
 
 Curves = dict[str, tuple[list[float], list[float]]]

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from shoal._core.errors import ShoalError, StorageError
 from shoal._core.overview import Overview
+from shoal._core.plain_data import flat
 from shoal._runtime import catalog
 from shoal._runtime.display import HIDDEN, brief
-from shoal._runtime.search_display import flat
 from shoal.cli import jobs, screen
 from shoal.cli.app import Json, Storage, command
 

@@ -17,8 +17,8 @@ from rich.text import Text
 from shoal._core import jsonl
 from shoal._core.failure import human_bytes
 from shoal._core.overview import Overview
+from shoal._core.plain_data import flat
 from shoal._runtime.display import HIDDEN, brief
-from shoal._runtime.search_display import flat
 
 COLORS = {"FINISHED": "green", "RUNNING": "cyan", "FAILED": "red", "DIED": "red", "ERROR": "red", "STOPPED": "yellow"}
 WIDE = 200  # columns of what is not a terminal: a pipe has no width, and lines are not to be cut for it

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal._core.errors import StorageError
 from shoal._core.overview import Overview
+from shoal._core.plain_data import flat
 from shoal._core.thinning import Curve
 from shoal._runtime import catalog
 from shoal._runtime.catalog import Followed, Place, Tail
@@ -17,7 +18,6 @@ from shoal._runtime.directory import EXPERIMENT
 from shoal._runtime.display import HIDDEN
 from shoal._runtime.mirror import fetch_records
 from shoal._runtime.resume import read_json
-from shoal._runtime.search_display import flat
 from shoal._worker.remote import content, names_in
 
 FETCH = 5.0  # seconds between two copies of what lies on storage that is not a disk

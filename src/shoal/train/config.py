@@ -330,7 +330,7 @@ class RunConfig:
             if not isinstance(callback, Callback | TrialCallback | Tracker):
                 raise TypeError(
                     f"callbacks: {callback!r} is neither a shoal.abc.Callback (of a run) nor a shoal.tune.Callback (of "
-                    f"a search); give an instance of a subclass"
+                    f"a search) nor a shoal.abc.Tracker; give an instance of a subclass"
                 )
         if self.resume not in (True, False, "auto"):
             raise ValueError(f"resume={self.resume!r}: choose True, False or 'auto'")

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal._core.domains import Choice, Domain, Float, Grid, Integer
-from shoal._core.plain_data import printable
+from shoal._core.plain_data import flat, printable
 from shoal._core.retention import lookup
 from shoal._core.space import domains, named
 from shoal._core.trials import TrialStatus
-from shoal._runtime.search_display import flat
 
 if TYPE_CHECKING:
     import optuna

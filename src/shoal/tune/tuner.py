@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from shoal._core import search
 from shoal._core.experiment import Experiment, SearchSpec
 from shoal._core.names import directory_name
-from shoal._core.plain_data import printable
+from shoal._core.plain_data import flat, printable
 from shoal._core.space import as_space, check, domains, named
 from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Trial
 from shoal._runtime import context, directory, naming
 from shoal._runtime.command import this_command
 from shoal._runtime.display import brief
-from shoal._runtime.search_display import flat
 from shoal._runtime.searching import SearchJob, SearchOutcome, drive_search, known_search
 from shoal._worker.remote import Remote, locate
 from shoal.train import overrides

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from shoal.train import Checkpoint, get_context
+from shoal.train import TrainContext, get_context
 
 
 def client(module: str, extra: str, user: str) -> Any:
@@ -18,19 +16,18 @@ def client(module: str, extra: str, user: str) -> Any:
         raise ImportError(f"{user} needs {module}: pip install 'shoal[{extra}]'") from error
 
 
-@contextmanager
-def files_of(checkpoint: str) -> Iterator[str]:
-    """Yield a directory of this machine with the files of a checkpoint, wherever it is kept."""
-    with Checkpoint(checkpoint).as_directory() as directory:
-        yield str(directory)
+def own_context() -> TrainContext | None:
+    """Return what a worker knows of itself; ``None`` in a process that is none."""
+    try:
+        return get_context()
+    except RuntimeError:
+        return None
 
 
 def is_first() -> bool:
     """Whether this is rank 0 of a worker group, or a process that is in none."""
-    try:
-        return get_context().get_world_rank() == 0
-    except RuntimeError:
-        return True
+    context = own_context()
+    return context is None or context.get_world_rank() == 0
 
 
 class Nothing:
@@ -49,11 +46,3 @@ class Nothing:
 
     def __exit__(self, *error: object) -> None:
         return None
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return parameters by names with ``/`` between the levels."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        found |= flat(value, f"{prefix}{name}/") if isinstance(value, dict) and value else {f"{prefix}{name}": value}
-    return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shoal._core.plain_data import flat
 from shoal._core.tracker import Tracked, Tracker
-from shoal.air.integrations._common import client, files_of, flat
+from shoal.air.integrations._common import client
+from shoal.train import Checkpoint
 
 
 class CometLoggerCallback(Tracker):
@@ -71,7 +73,7 @@ class CometLoggerCallback(Tracker):
     def checkpoint(self, run: Tracked, step: int, path: str) -> None:
         """Send the files of a checkpoint, if asked to."""
         if self._save:
-            with files_of(path) as directory:
+            with Checkpoint(path).as_directory() as directory:
                 self._experiments[run.key].log_model(f"checkpoint_{step:06d}", directory)
 
     def end(self, run: Tracked, state: str, reason: str) -> None:

@@ -7,8 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from shoal._core.plain_data import flat
 from shoal._core.tracker import Tracked, Tracker
-from shoal.air.integrations._common import Nothing, client, files_of, flat, is_first
+from shoal.air.integrations._common import Nothing, client, is_first, own_context
+from shoal.train import Checkpoint
 
 KEY, REASON = "shoal.key", "shoal.reason"  # tags of a run
 _STATUS = {"FINISHED": "FINISHED", "FAILED": "FAILED", "STOPPED": "KILLED"}
@@ -96,7 +98,7 @@ class MLflowLoggerCallback(Tracker):
     def checkpoint(self, run: Tracked, step: int, path: str) -> None:
         """Send the files of a checkpoint, if asked to."""
         if self._save_artifact:
-            with files_of(path) as directory:
+            with Checkpoint(path).as_directory() as directory:
                 self._client.log_artifacts(self._runs[run.key], directory, f"checkpoint_{step:06d}")
 
     def end(self, run: Tracked, state: str, reason: str) -> None:
@@ -175,15 +177,8 @@ def setup_mlflow(
                 f"MLflow has no experiment {experiment_name!r}: make it, or set create_experiment_if_not_exists=True"
             )
         experiment_id = known.experiment_id if known else mlflow.create_experiment(experiment_name, artifact_location)
-    mlflow.start_run(experiment_id=experiment_id, run_name=run_name or _own_name(), tags=tags)
+    context = own_context()
+    own_name = context.get_experiment_name() if context else None
+    mlflow.start_run(experiment_id=experiment_id, run_name=run_name or own_name, tags=tags)
     mlflow.log_params({name: str(value)[:_LONGEST] for name, value in flat(config or {}).items()})
     return mlflow
-
-
-def _own_name() -> str | None:
-    from shoal.train import get_context
-
-    try:
-        return get_context().get_experiment_name()
-    except RuntimeError:
-        return None

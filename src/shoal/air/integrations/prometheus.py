@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal._core.contracts import Callback
+from shoal._core.tracker import search_of
 from shoal._core.trial_callback import TrialCallback
 from shoal._core.trials import Trial
 from shoal.air.integrations._common import client
@@ -16,16 +17,15 @@ STATES = ("STARTING", "RUNNING", "FINISHED", "FAILED", "STOPPED")
 
 
 class _Metrics:
-    """The metrics of all runs of this process, made once."""
+    """The metrics of all runs of this process that go to one registry, and where they are served."""
 
     _made: dict[int, _Metrics] = {}
 
-    def __init__(self, port: int, address: str, registry: Any):
-        prometheus = client("prometheus_client", "prometheus", "PrometheusCallback")
-        kept = {"registry": registry} if registry is not None else {}
+    def __init__(self, prometheus: Any, registry: Any):
+        self._prometheus, self._registry, self._servers = prometheus, registry, dict[int, Any]()
 
         def of(kind: str, name: str, text: str, *labels: str) -> Any:
-            return getattr(prometheus, kind)(f"shoal_{name}", text, labels, **kept)
+            return getattr(prometheus, kind)(f"shoal_{name}", text, labels, registry=registry)
 
         self.reports = of("Counter", "reports", "Reports of rank 0", "run")
         self.attempts = of("Counter", "attempts", "Worker groups that were started", "run")
@@ -38,16 +38,38 @@ class _Metrics:
         self.state = of("Gauge", "run_state", "1 for the state that the run is in", "run", "state")
         self.trials = of("Gauge", "trials", "Trials of a search by status", "search", "status")
         self.trial_reports = of("Counter", "trial_reports", "Reports of trials", "search")
-        self.server = prometheus.start_http_server(port, address, **kept)[0]
 
     @classmethod
-    def shared(cls, port: int, address: str, registry: Any) -> _Metrics:
-        if port not in cls._made or port == 0:
-            cls._made[port] = cls(port, address, registry)
-        return cls._made[port]
+    def of(cls, registry: Any) -> _Metrics:
+        """Return the metrics of a registry, made once."""
+        prometheus = client("prometheus_client", "prometheus", "PrometheusCallback")
+        kept = prometheus.REGISTRY if registry is None else registry
+        if id(kept) not in cls._made:
+            cls._made[id(kept)] = cls(prometheus, kept)
+        return cls._made[id(kept)]
+
+    def serve(self, port: int, address: str) -> int:
+        """Serve them, once at each port; return the port."""
+        if port not in self._servers:
+            self._servers[port] = self._prometheus.start_http_server(port, address, registry=self._registry)[0]
+        return int(self._servers[port].server_port)
 
 
-class PrometheusCallback(Callback):
+class _Served:
+    """What both callbacks have: the metrics, and where they are.
+
+    Attributes
+    ----------
+    port : int
+        Where the metrics are.
+    """
+
+    def __init__(self, port: int = PORT, address: str = "127.0.0.1", registry: Any = None):
+        self._metrics = _Metrics.of(registry)
+        self.port = self._metrics.serve(port, address)
+
+
+class PrometheusCallback(_Served, Callback):
     """Serves metrics of a run to Prometheus over HTTP, from the driver. Give it in ``RunConfig(callbacks=[...])``.
 
     ``shoal_last_report_timestamp_seconds`` tells a run that hangs, ``shoal_failures_total`` one that fails again and
@@ -56,7 +78,7 @@ class PrometheusCallback(Callback):
     Parameters
     ----------
     port : int
-        Where they are served; all runs of a process share one. 0 takes any free one, see :attr:`port`.
+        Where they are served; all runs of a process share one. 0 takes any free one, see ``port``.
     address : str
         Of which interface; only this machine reaches the default.
     registry : optional
@@ -70,13 +92,8 @@ class PrometheusCallback(Callback):
     """
 
     def __init__(self, port: int = PORT, address: str = "127.0.0.1", registry: Any = None):
-        self._metrics = _Metrics.shared(port, address, registry)
+        super().__init__(port, address, registry)
         self._run, self._phases = "", Counter[str]()
-
-    @property
-    def port(self) -> int:
-        """Where the metrics are."""
-        return int(self._metrics.server.server_port)
 
     def on_run_start(self, name: str, path: str, **info: Any) -> None:
         """Begin with a run."""
@@ -122,18 +139,13 @@ class PrometheusCallback(Callback):
             self._metrics.state.labels(self._run, one).set(int(one == state))
 
 
-class PrometheusTrialCallback(TrialCallback):
+class PrometheusTrialCallback(_Served, TrialCallback):
     """Serves metrics of a search to Prometheus, as :class:`PrometheusCallback` does those of a run."""
 
     def __init__(self, port: int = PORT, address: str = "127.0.0.1", registry: Any = None):
-        self._metrics = _Metrics.shared(port, address, registry)
+        super().__init__(port, address, registry)
         self._statuses: dict[str, str] = {}
         self._counts = Counter[str]()
-
-    @property
-    def port(self) -> int:
-        """Where the metrics are."""
-        return int(self._metrics.server.server_port)
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
         """A trial runs."""
@@ -143,7 +155,7 @@ class PrometheusTrialCallback(TrialCallback):
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """Count a report, after which the trial may be paused."""
-        self._metrics.trial_reports.labels(_search_of(trial)).inc()
+        self._metrics.trial_reports.labels(search_of(trial)).inc()
         self._look(trial)
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
@@ -162,8 +174,4 @@ class PrometheusTrialCallback(TrialCallback):
         self._counts.update([now])
         self._counts.subtract([before] if before else [])
         for status in filter(None, (before, now)):
-            self._metrics.trials.labels(_search_of(trial), status).set(self._counts[status])
-
-
-def _search_of(trial: Trial) -> str:
-    return trial.trial_id.partition("_")[0]
+            self._metrics.trials.labels(search_of(trial), status).set(self._counts[status])

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal._core.tracker import Tracked, Tracker
-from shoal.air.integrations._common import Nothing, client, files_of, is_first
+from shoal.air.integrations._common import Nothing, client, is_first, own_context
+from shoal.train import Checkpoint
 
 DEFAULT_PROJECT = "shoal"
 
@@ -80,7 +81,7 @@ class WandbLoggerCallback(Tracker):
     def checkpoint(self, run: Tracked, step: int, path: str) -> None:
         """Send the files of a checkpoint as an artifact, if asked to."""
         if self._upload_checkpoints:
-            with files_of(path) as directory:
+            with Checkpoint(path).as_directory() as directory:
                 artifact = self._wandb.Artifact(f"checkpoint_{run.name}", type="model", metadata={"report": step})
                 artifact.add_dir(directory)
                 self._runs[run.key].log_artifact(artifact)
@@ -129,16 +130,11 @@ def setup_wandb(
 
 
 def _names() -> dict[str, str]:
-    from shoal.train import get_context
-
-    try:
-        context = get_context()
-        return {
-            "name": f"{context.get_experiment_name()}-{context.get_world_rank()}",
-            "group": context.get_experiment_name(),
-        }
-    except RuntimeError:
+    context = own_context()
+    if context is None:
         return {}
+    name = context.get_experiment_name()
+    return {"name": f"{name}-{context.get_world_rank()}", "group": name}
 
 
 def _use_key(key: str | None, file: str | None) -> None:

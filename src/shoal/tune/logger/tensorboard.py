@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from shoal._core.plain_data import flat
 from shoal._core.trials import Trial
-from shoal._runtime.search_display import flat
 from shoal.tune.logger.base import LoggerCallback
 
 FOLDER = "tensorboard"
