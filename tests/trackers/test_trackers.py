@@ -25,6 +25,7 @@ from shoal.air.integrations.comet import CometLoggerCallback
 from shoal.air.integrations.mlflow import MLflowLoggerCallback, setup_mlflow
 from shoal.air.integrations.prometheus import PrometheusCallback, PrometheusTrialCallback
 from shoal.air.integrations.wandb import WandbLoggerCallback, setup_wandb
+from storage.servers import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BLOCK, FULL, LAST = 32768, 1, 4  # of LevelDB's logs
@@ -123,6 +124,17 @@ def test_the_error_of_a_tracker_is_shown_once_for_each_method_and_training_goes_
     assert shown.count("Broken.log raised ConnectionError: no route to the server") == 1
     search(Broken(), tmp_path)
     assert "Broken.log raised ConnectionError: no route to the server" in capsys.readouterr().err
+
+
+def test_a_tracker_that_could_not_begin_is_told_no_more_of_that_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    class Unreachable(Ledger):
+        def begin(self, run: Tracked) -> None:
+            raise ConnectionError("no route to the server")
+
+    ledger = Unreachable()
+    fit(ledger, tmp_path)
+    assert ledger.lines == [("close",)]
+    assert capsys.readouterr().err.count("Unreachable.") == 1
 
 
 def test_a_tracker_that_does_not_answer_does_not_keep_a_run_from_its_end(
@@ -321,7 +333,8 @@ def test_what_is_missing_is_said_with_the_command_that_installs_it(monkeypatch: 
 def test_prometheus_is_served_how_a_run_and_a_search_are_doing(tmp_path: Path):
     from prometheus_client import CollectorRegistry
 
-    callback = PrometheusCallback(port=0, registry=CollectorRegistry())
+    registry = CollectorRegistry()
+    callback = PrometheusCallback(port=0, registry=registry)
     with pytest.raises(train.WorkerGroupError):
         fit(callback, tmp_path, fails_at=2)
     served = urllib.request.urlopen(f"http://127.0.0.1:{callback.port}/metrics").read().decode()
@@ -335,6 +348,8 @@ def test_prometheus_is_served_how_a_run_and_a_search_are_doing(tmp_path: Path):
         'shoal_run_state{run="digits",state="RUNNING"} 0.0',
     ):
         assert line in served, served
+    other = PrometheusCallback(port=free_port(), registry=registry)  # the same metrics at a second port
+    assert urllib.request.urlopen(f"http://127.0.0.1:{other.port}/metrics").read().decode() == served
     trials = PrometheusTrialCallback(port=0, registry=CollectorRegistry())
     search(trials, tmp_path)
     served = urllib.request.urlopen(f"http://127.0.0.1:{trials.port}/metrics").read().decode()

@@ -18,7 +18,8 @@ class TrackerError(RuntimeError):
 class Turns:
     """Calls the methods of one tracker in the order in which they were asked for, in a thread.
 
-    What the tracker raises is raised to whoever asks next, once for each method.
+    What the tracker raises is raised to whoever asks next, once for each method. Of a run that it could not begin it is
+    told nothing more, unless that is begun again.
     """
 
     def __init__(self, tracker: Tracker, patience: float = PATIENCE):
@@ -60,11 +61,18 @@ class Turns:
             raise TrackerError("; ".join(errors))
 
     def _run(self) -> None:
+        never_begun: set[str] = set()
         while (item := self._queue.get()) is not None:
             method, arguments = item
+            key = arguments[0].key if arguments else ""
+            if key in never_begun and method != "begin":
+                continue  # it would only fail for what it does not know
             try:
                 getattr(self._tracker, method)(*arguments)
+                never_begun.discard(key)
             except Exception as error:
+                if method == "begin":
+                    never_begun.add(key)
                 if method not in self._raised:
                     self._raised.add(method)
                     self._errors.put(f"{self._name}.{method} raised {type(error).__name__}: {error}")
