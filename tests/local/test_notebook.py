@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from typing import Any
+
 import nbformat
+from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 
 
@@ -49,3 +54,47 @@ except train.TrainingFailedError as error:
     assert 'lr = config["lr"]' in text[6]
     assert "ipykernel" in text[6]
     assert notebook.cells[7].outputs[0]["data"]["text/plain"] == "True"
+
+
+def read(client: Any, until: str) -> str:
+    """Return what a kernel shows until this is in it, or it is idle."""
+    shown, deadline = "", time.monotonic() + 60
+    while time.monotonic() < deadline:
+        message = client.get_iopub_msg(timeout=60)
+        content = message["content"]
+        shown += content.get("text", "") + "".join(content.get("traceback", []))
+        if until in shown or content.get("execution_state") == "idle":
+            return shown
+    raise AssertionError(f"{until!r} did not come: {shown}")
+
+
+def test_the_stop_button_ends_a_run_at_its_next_report_with_a_result(tmp_path: Path):
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        client.execute(
+            f"""
+import time
+from shoal import train
+
+def endless():
+    step = 0
+    while True:
+        step += 1
+        with train.checkpoint_dir() as directory:
+            train.report({{"step": step}}, checkpoint=train.Checkpoint(directory))
+        time.sleep(0.05)
+
+run = train.RunConfig(name="mine", storage_path={str(tmp_path)!r})
+result = train.DataParallelTrainer(endless, run_config=run).fit()
+print("interrupted", result.interrupted, result.metrics["step"] >= 1)
+"""
+        )
+        assert "report" in read(client, "report")
+        manager.interrupt_kernel()
+        assert "interrupted True True" in read(client, "interrupted True True")
+        read(client, "never")  # it is idle, and works on
+        client.execute("print(6 * 7)")
+        assert "42" in read(client, "42")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
