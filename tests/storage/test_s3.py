@@ -20,7 +20,7 @@ import shoal
 from shoal import train
 from shoal.errors import RunExists, StorageError, TrainingFailedError
 from shoal.train import Checkpoint, CheckpointConfig, DataParallelTrainer, Result, RunConfig, ScalingConfig
-from storage.servers import Proxy, S3Server
+from storage.servers import Proxy, S3Server, free_port
 
 
 def steps(config: dict[str, Any]) -> str:
@@ -319,9 +319,9 @@ def test_storage_that_never_answers_or_refuses_is_said_before_anything_starts(
     with pytest.raises(StorageError, match=r"cannot be kept in s3://no-such-bucket/.*bucket does not exist"):
         fit(steps, 1, {"steps": 1}, storage_path="s3://no-such-bucket/runs")
     monkeypatch.setenv("SHOAL_STORAGE_PATIENCE_S", "0.5")
-    filesystem = fsspec.filesystem(
-        "s3", endpoint_url="http://127.0.0.1:9", config_kwargs={"retries": {"max_attempts": 0}, "connect_timeout": 1}
-    )
+    # Long enough that a busy machine gets to see the refusal: with a second, it was a time-out now and then.
+    patient = {"retries": {"max_attempts": 0}, "connect_timeout": 60}
+    filesystem = fsspec.filesystem("s3", endpoint_url=f"http://127.0.0.1:{free_port()}", config_kwargs=patient)
     with pytest.raises(StorageError, match=r"cannot be kept in .*EndpointConnectionError"):
         fit(steps, 1, {"steps": 1}, storage_path="bucket/runs", storage_filesystem=filesystem)
 
