@@ -8,11 +8,12 @@ from pathlib import Path
 from rich.console import Console
 
 from shoal._runtime.display import LiveDisplay
+from shoal._runtime.screen import Screen, panel
 
 
 def main() -> None:
     """Feed the display what the demo reports, and save what it shows."""
-    display = LiveDisplay(show_ranks=(0,))
+    display = LiveDisplay((0,), Screen())
     display.on_run_start("digits", "~/shoal_results/digits")
     display.on_state("RUNNING", 1, {0: "training", 1: "training"})
     losses = [2.16, 1.18, 0.45, 0.28, 0.21, 0.17, 0.15, 0.12, 0.1, 0.09]
@@ -26,7 +27,7 @@ def main() -> None:
         }
         display.on_report(row)
     console = Console(record=True, width=88, file=io.StringIO())
-    console.print(display.panel())
+    console.print(panel(display.picture()))
     console.save_svg(str(Path(__file__).parent / "progress.svg"), title="python examples/digits.py")
 
 

@@ -1,25 +1,21 @@
-"""What a person sees of a run while it goes on: a live panel on a terminal, plain lines anywhere else."""
+"""What a person sees of a run while it goes on: a live picture on a terminal or in a notebook, else lines."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from shoal._core.contracts import Callback
 from shoal._runtime.logs import LineSplitter
-from shoal._runtime.terminal import silent_control_characters
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
+from shoal._runtime.notebook import Output, in_notebook
+from shoal._runtime.picture import Canvas, Cell, Picture, View
+from shoal._runtime.screen import Screen
 
 HIDDEN = frozenset({"training_iteration", "timestamp", "time_total_s", "attempt", "data_wait_share"})
-REFRESH = 0.1  # seconds between two pictures
 LINE_INTERVAL = 1.0  # seconds between two plain lines
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 40
@@ -29,9 +25,8 @@ def make_display(verbose: int, show_ranks: Sequence[int] | None) -> Display:
     """Return the display that fits where the driver's output goes."""
     if verbose <= 0:
         return Display(show_ranks)
-    if sys.stderr.isatty() and sys.stdout.isatty():
-        return LiveDisplay(show_ranks)
-    return LineDisplay(show_ranks)
+    place = canvas()
+    return LineDisplay(show_ranks) if place is None else LiveDisplay(show_ranks, place)
 
 
 class Display(Callback):
@@ -107,9 +102,9 @@ class LineDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A panel that stays at the bottom of the terminal while workers' lines scroll above it."""
+    """A picture that stays in its place while the run goes on, beside what workers write."""
 
-    def __init__(self, show_ranks: Sequence[int] | None):
+    def __init__(self, show_ranks: Sequence[int] | None, canvas: Canvas):
         super().__init__(show_ranks)
         self._name = self._path = ""
         self._state = "PENDING"
@@ -118,113 +113,68 @@ class LiveDisplay(Display):
         self._metrics: Mapping[str, Any] = {}
         self._curves: dict[str, deque[float]] = {}
         self._started = time.monotonic()
-        self._drawn_at = -math.inf
-        self._changed = False
-        self._screen = Screen()
+        self._canvas = canvas
+        self._view = View(canvas, self.picture)
 
     def on_run_start(self, name: str, path: str, **info: Any) -> None:
         self._name, self._path = name, path
-        self._changed = True
+        self._view.change()
 
     def on_state(self, state: str, attempt: int, workers: Mapping[int, str]) -> None:
         self._state, self._attempt, self._workers = state, attempt, workers
-        self._changed = True
+        self._view.change()
 
     def on_report(self, metrics: Mapping[str, Any]) -> None:
         self._metrics = metrics
         for key, value in shown(metrics).items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 self._curves.setdefault(key, deque(maxlen=HISTORY)).append(float(value))
-        self._changed = True
+        self._view.change()
 
     def on_message(self, text: str, level: str) -> None:
-        style = {"warning": "yellow", "error": "red"}.get(level, "dim")
-        self._screen.console.print(f"shoal: {text}", style=style, markup=False, highlight=False)
+        self._canvas.say(f"shoal: {text}", style_of(level))
 
     def on_run_end(self, state: str, reason: str) -> None:
         self._state = state + (f": {reason}" if reason else "")
-        self._changed = True
+        self._view.change()
 
     def tick(self) -> float:
-        """Draw if something changed; the clock in the panel moves once a second."""
-        since = time.monotonic() - self._drawn_at
-        if since >= (REFRESH if self._changed else 1.0):
-            self._draw()
-            return REFRESH
-        return REFRESH - since if self._changed else 1.0 - since
+        """Draw if something changed; the clock in the picture moves once a second."""
+        return self._view.tick()
 
     def close(self) -> None:
-        """Draw a last time and leave the panel standing."""
-        self._draw()
-        self._screen.close()
+        """Draw a last time and leave the picture standing."""
+        self._view.close()
 
     def _show_lines(self, rank: int, lines: list[str]) -> None:
-        for line in lines:
-            self._screen.console.print(f"[rank {rank}] {line}", markup=False, highlight=False, soft_wrap=True)
+        if lines:
+            self._canvas.print([f"[rank {rank}] {line}" for line in lines])
 
-    def _draw(self) -> None:
-        self._screen.show(self.panel())
-        self._drawn_at = time.monotonic()
-        self._changed = False
-
-    def panel(self) -> RenderableType:
-        """Return the picture."""
-        from rich.panel import Panel
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 2))
-        table.add_row(Text("workers", style="dim"), Text(describe_workers(self._workers)))
+    def picture(self) -> Picture:
+        """Return what is to be seen now."""
+        rows: list[tuple[Cell, ...]] = [(Cell("workers", "dim"), Cell(describe_workers(self._workers)))]
         if self._metrics:
-            table.add_row(Text("report", style="dim"), Text(str(self._metrics["training_iteration"])))
+            rows.append((Cell("report", "dim"), Cell(str(self._metrics["training_iteration"]))))
         for key, value in shown(self._metrics).items():
-            table.add_row(
-                Text(key, style="dim"),
-                Text(brief(value), style="bold"),
-                Text(sparkline(self._curves.get(key, ())), "cyan"),
-            )
+            curve = sparkline(self._curves.get(key, ()))
+            rows.append((Cell(key, "dim"), Cell(brief(value), "bold"), Cell(curve, "cyan")))
         if waiting := data_wait(self._metrics):
-            table.add_row(Text("data", style="dim"), Text(waiting))
+            rows.append((Cell("data", "dim"), Cell(waiting)))
         attempt = f" · attempt {self._attempt}" if self._attempt > 1 else ""
-        title = Text(f" {self._name} · {self._state}{attempt} · {elapsed(time.monotonic() - self._started)} ")
-        color = {"FAILED": "red", "FINISHED": "green", "RUNNING": "cyan"}.get(self._state.partition(":")[0], "yellow")
-        return Panel(table, title=title, title_align="left", subtitle=Text(self._path, style="dim"), border_style=color)
+        title = f"{self._name} · {self._state}{attempt} · {elapsed(time.monotonic() - self._started)}"
+        return Picture(title, self._state, self._path, rows)
 
 
-class Screen:
-    """A picture at the bottom of the terminal, above which lines scroll. It is there from its first use on."""
+def canvas() -> Canvas | None:
+    """Return where the driver's output can be drawn upon; None in a pipe or a file, which take lines."""
+    if in_notebook():
+        return Output()
+    return Screen() if sys.stderr.isatty() and sys.stdout.isatty() else None
 
-    def __init__(self) -> None:
-        self._live: Live | None = None
-        self._terminal = contextlib.ExitStack()
 
-    @property
-    def console(self) -> Console:
-        """Where lines are printed."""
-        return self._start().console
-
-    def show(self, picture: RenderableType) -> None:
-        """Draw a picture in the place of the last one."""
-        self._start().update(picture, refresh=True)
-
-    def close(self) -> None:
-        """Leave the last picture standing."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-            self._terminal.close()
-
-    def _start(self) -> Live:
-        if self._live is None:
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(
-                console=Console(), auto_refresh=False, redirect_stdout=False, redirect_stderr=False, transient=False
-            )
-            self._terminal.enter_context(silent_control_characters())
-            self._live.start()
-        return self._live
+def style_of(level: str) -> str:
+    """Return how a message of a level looks."""
+    return {"warning": "yellow", "error": "red"}.get(level, "dim")
 
 
 def write(stream: TextIO, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees of an experiment: a live table on a terminal, quiet lines anywhere else, a summary at the end."""
+"""What a person sees of an experiment: a live table on a terminal or in a notebook, else quiet lines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal._core.experiment import Experiment
 from shoal._core.plain_data import flat, printable
 from shoal._core.retention import lookup
 from shoal._core.trials import Trial, TrialStatus
-from shoal._runtime.display import REFRESH, Display, Screen, brief, elapsed, shown, write
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from shoal._runtime.display import Display, brief, canvas, elapsed, shown, style_of, write
+from shoal._runtime.picture import Canvas, Cell, Picture, View
 
 LINE_INTERVAL = 10.0  # seconds between two lines of progress
 ROWS = 16  # trials in the table; the others are counted
@@ -124,20 +122,19 @@ class LineSearchDisplay(SearchDisplay):
 
 
 class LiveSearchDisplay(SearchDisplay):
-    """A table that stays at the bottom of the terminal while lines scroll above it."""
+    """A table that stays in its place while the search goes on, beside what trials write."""
 
-    def __init__(self) -> None:
+    def __init__(self, canvas: Canvas) -> None:
         super().__init__()
-        self._screen = Screen()
+        self._canvas = canvas
+        self._view = View(canvas, self.picture)
         self._state = "RUNNING"
         self._place = ""
-        self._drawn_at = -math.inf
-        self._changed = True
         self._recent: dict[str, Trial] = {}
 
     def on_trial(self, what: str, trial: Trial) -> None:
         super().on_trial(what, trial)
-        self._changed = True
+        self._view.change()
         self._recent.pop(trial.trial_id, None)
         self._recent[trial.trial_id] = trial
         if len(self._recent) > 4 * ROWS:
@@ -147,60 +144,41 @@ class LiveSearchDisplay(SearchDisplay):
             self.on_message(f"trial {_short(trial.trial_id)} failed: {trial.error}", "error")
 
     def on_message(self, text: str, level: str) -> None:
-        style = {"warning": "yellow", "error": "red"}.get(level, "dim")
-        self._screen.console.print(f"shoal: {text}", style=style, markup=False, highlight=False)
+        self._canvas.say(f"shoal: {text}", style_of(level))
 
     def on_output(self, trial_id: str, lines: list[str]) -> None:
-        for line in lines:
-            self._screen.console.print(f"[{_short(trial_id)}] {line}", markup=False, highlight=False, soft_wrap=True)
+        self._canvas.print([f"[{_short(trial_id)}] {line}" for line in lines])
 
     def tick(self) -> float:
-        since = time.monotonic() - self._drawn_at
-        if since >= (REFRESH if self._changed else 1.0):
-            self._draw()
-            return REFRESH
-        return REFRESH - since if self._changed else 1.0 - since
+        return self._view.tick()
 
     def end(self, state: str, reason: str, place: str) -> None:
         self._state = state + (f": {reason}" if reason else "")
         self._place = place
-        self._changed = True
+        self._view.change()
 
     def close(self) -> None:
-        self._draw()
-        self._screen.close()
+        self._view.close()
 
-    def _draw(self) -> None:
-        self._screen.show(self.picture())
-        self._drawn_at = time.monotonic()
-        self._changed = False
-
-    def picture(self) -> RenderableType:
-        """Return the table."""
-        from rich.console import Group
-        from rich.panel import Panel
-        from rich.table import Table
-        from rich.text import Text
-
+    def picture(self) -> Picture:
+        """Return what is to be seen now."""
         trials = self._shown_trials()
         parameters, metrics = _columns(trials, self.machine)
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("trial", "status", *parameters, "report", "time", *metrics):
-            table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=24)
-        best = self.machine.best if self.machine else None
-        for trial in trials:
-            row = trial.last_result
-            cells = [_short(trial.trial_id), str(trial.status).lower()]
-            cells += [brief(lookup(trial.config, name)) for name in parameters]
-            cells += [str(trial.reports or ""), elapsed(row["time_total_s"]) if row else ""]
-            cells += [brief(value) if (value := lookup(row, name)) is not None else "" for name in metrics]
-            table.add_row(*cells, style="bold green" if trial is best else _STYLES.get(trial.status, ""))
-        lines = [Text(self.progress()), Text(self.best(), "green"), Text(self._place, "dim")]
-        title = Text(f" {self.name} · {self._state} ")
-        color = {"FAILED": "red", "FINISHED": "green", "RUNNING": "cyan"}.get(self._state.partition(":")[0], "yellow")
-        subtitle = Text(self.path, style="dim")
-        body = Group(table, *(line for line in lines if line.plain))
-        return Panel(body, title=title, title_align="left", subtitle=subtitle, border_style=color)
+        rows = [self._row(trial, parameters, metrics) for trial in trials]
+        lines = [Cell(self.progress()), Cell(self.best(), "green"), Cell(self._place, "dim")]
+        header = ("trial", "status", *parameters, "report", "time", *metrics)
+        shown_lines = tuple(line for line in lines if line.text)
+        return Picture(f"{self.name} · {self._state}", self._state, self.path, rows, header, shown_lines)
+
+    def _row(self, trial: Trial, parameters: list[str], metrics: list[str]) -> tuple[Cell, ...]:
+        best = self.machine is not None and trial is self.machine.best
+        style = "bold green" if best else _STYLES.get(trial.status, "")
+        row = trial.last_result
+        cells = [_short(trial.trial_id), str(trial.status).lower()]
+        cells += [brief(lookup(trial.config, name)) for name in parameters]
+        cells += [str(trial.reports or ""), elapsed(row["time_total_s"]) if row else ""]
+        cells += [brief(value) if (value := lookup(row, name)) is not None else "" for name in metrics]
+        return tuple(Cell(text, style) for text in cells)
 
     def _shown_trials(self) -> list[Trial]:
         """Return those that run, then the best, then the newest others, in the order in which they were made."""
@@ -235,7 +213,8 @@ def make_search_display(verbose: int) -> SearchDisplay:
     """Return the display that fits where the driver's output goes."""
     if verbose <= 0:
         return SearchDisplay()
-    return LiveSearchDisplay() if sys.stderr.isatty() and sys.stdout.isatty() else LineSearchDisplay()
+    place = canvas()
+    return LineSearchDisplay() if place is None else LiveSearchDisplay(place)
 
 
 def described(config: Mapping[str, Any]) -> str:
