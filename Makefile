@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv site demo test test-cluster test-browser pictures cluster-packages browser-packages apt audit lint check simulate bench bench-peers clean
+.PHONY: help venv site demo test test-all test-cluster test-browser pictures cluster-packages browser-packages apt audit lint check simulate bench bench-peers clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -30,6 +30,9 @@ demo: $(STAMP)  ## train a small network on handwritten digits with two workers
 
 test: $(STAMP)  ## the test suite
 	$(BIN)/python -m pytest
+
+test-all: $(STAMP)  ## the test suite with its slow part: each framework's example, many more simulated runs
+	SCHEDULES=$(or $(N),40000) $(BIN)/python -m pytest --thorough --timeout 600
 
 cluster-packages:  ## what the tests of clusters need of Debian: SLURM, munge, iproute2
 	@for file in /usr/sbin/slurmctld /usr/sbin/munged /usr/bin/srun /sbin/ip; do test -x $$file || exec $(MAKE) --no-print-directory apt; done

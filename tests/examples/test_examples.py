@@ -38,11 +38,14 @@ CASES: dict[str, tuple[dict[str, int], str, float, float]] = {
     "own_framework": ({"epochs": 15}, "test_accuracy", 0.92, 1e-9),
     "deepspeed_digits": ({"epochs": 10}, "test_accuracy", 0.9, 0.02),
 }
+QUICK = {"digits", "xgboost_cancer", "jax_digits", "sklearn_digits", "own_framework"}  # the others: make test-all
 NEEDS = {"deepspeed_digits": "deepspeed", "lightgbm_cancer": "lightgbm", "xgboost_cancer": "xgboost"}
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in CASES]
+)
 def test_an_example_learns_and_loses_nothing_with_a_worker(name: str, tmp_path: Path):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} is not installed here")

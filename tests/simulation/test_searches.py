@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from search_world import SearchWorld
 
-SEARCHES = int(os.environ.get("SCHEDULES", "20000")) // 4
+SEARCHES = int(os.environ.get("SCHEDULES", "10000")) // 4
 BLOCK = 100
 
 

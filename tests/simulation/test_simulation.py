@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from world import BrokenPromise, World
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "20000"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "10000"))
 BLOCK = 250
 
 

@@ -16,6 +16,7 @@ from shoal.tune import Tuner
 from shoal.tune.search import ConcurrencyLimiter
 
 LIBRARIES = ("optuna", "hyperopt", "nevergrad", "bayesopt", "ax")
+LEARNING = ("optuna", "nevergrad", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("bayesopt", "ax")))
 SPACE = {
     "x": tune.uniform(-5, 5),
     "lr": tune.loguniform(1e-4, 1),
@@ -107,7 +108,7 @@ def test_it_suggests_what_the_library_does_in_its_own_loop(name, own):
     assert [result["loss"] for _, _, result in told] == pytest.approx(own(30, 4))
 
 
-@pytest.mark.parametrize("name", ["optuna", "nevergrad", "bayesopt", "ax"])  # HyperOpt goes on exploring for long
+@pytest.mark.parametrize("name", LEARNING)  # HyperOpt goes on exploring for long
 def test_it_learns(name):
     space = {"x": tune.uniform(-5, 5), "lr": tune.loguniform(1e-4, 1)}
     count = 20 if name == "ax" else 45
@@ -119,7 +120,7 @@ def test_it_learns(name):
     assert min(result["loss"] for _, _, result in told) < random[60]
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("name", ["hyperopt", *LEARNING])
 def test_more_is_better_where_that_was_said(name):
     space = {"x": tune.uniform(-5, 5), "y": tune.uniform(0, 1)}
     count = 16 if name == "ax" else 35
