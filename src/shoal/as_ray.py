@@ -26,6 +26,8 @@ def main() -> None:
     """Run the script that is the first argument, as Python would, with Ray's names."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m shoal.as_ray SCRIPT [ARGUMENTS]")
+    if not os.path.isfile(sys.argv[1]):
+        sys.exit(f"there is no script {sys.argv[1]!r} in {os.getcwd()}")
     install()
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))

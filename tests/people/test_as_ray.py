@@ -42,6 +42,8 @@ def test_a_script_written_for_ray_runs_unmodified(script: Path, tmp_path: Path):
         ("import ray\n@ray.remote\ndef f(): pass", "ray.remote has no counterpart in shoal: shoal trains and searches"),
         ("import ray.util.queue", "ray.util has no counterpart in shoal; docs/migrate-from-ray.md has"),
         ("from ray._private import worker", "ray._private has no counterpart"),
+        ("from ray.train import ScalingConfg", "no counterpart in shoal; did you mean ray.train.ScalingConfig?"),
+        ("from ray.tune import with_resource", "no counterpart in shoal; did you mean ray.tune.with_resources?"),
     ],
 )
 def test_what_has_no_counterpart_fails_at_the_import_with_a_sentence(line: str, sentence: str, tmp_path: Path):
@@ -50,6 +52,12 @@ def test_what_has_no_counterpart_fails_at_the_import_with_a_sentence(line: str, 
     ended = run(script, tmp_path)
     assert ended.returncode == 1
     assert sentence in ended.stderr.splitlines()[-1]
+
+
+def test_a_script_that_is_not_there_is_said(tmp_path: Path):
+    command = [sys.executable, "-m", "shoal.as_ray", "nope.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, f"there is no script 'nope.py' in {tmp_path}\n")
 
 
 def test_arguments_and_the_directory_of_a_script_are_its_own_and_its_run_is_resumed_likewise(tmp_path: Path):

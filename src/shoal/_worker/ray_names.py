@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import os
@@ -112,8 +113,14 @@ def counterpart(name: str) -> str | None:
 def without(name: str) -> str:
     """Say that something of Ray has no counterpart, and what to do."""
     part = name.split(".")[1]
-    reason = REASONS.get(part)
-    return f"{name} has no counterpart in shoal" + (f": {reason}" if reason else f"; {GUIDE}")
+    if part in REASONS:
+        return f"{name} has no counterpart in shoal: {REASONS[part]}"
+    inside, _, last = name.rpartition(".")
+    place = counterpart(inside)
+    names = [one for one in dir(importlib.import_module(place)) if not one.startswith("_")] if place else []
+    near = difflib.get_close_matches(last, names, n=3, cutoff=0.75)
+    meant = f"; did you mean {' or '.join(f'{inside}.{one}' for one in near)}?" if near else ""
+    return f"{name} has no counterpart in shoal{meant or f'; {GUIDE}'}"
 
 
 def install() -> None:
