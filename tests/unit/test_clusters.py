@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import kuberay
 import pytest
 import yaml
 
@@ -243,6 +244,21 @@ def test_files_for_clouds_fit_the_schema_of_ray_s_launcher(kind: str, gpus: int)
 
 
 @pytest.mark.parametrize("gpus", [0, 2])
+def test_files_for_kubernetes_have_the_fields_of_its_operator_and_keep_strangers_out(gpus: int):
+    import jsonschema
+
+    files = deployment("kubernetes", Cluster(nodes=4, least=1, gpus=gpus, image="me/shoal:1"))
+    cluster, job = (yaml.safe_load(files[name]) for name in ("raycluster.yaml", "rayjob.yaml"))
+    jsonschema.validate(cluster, kuberay.resource("RayCluster"))
+    jsonschema.validate(job, kuberay.resource("RayJob"))
+    assert cluster["spec"]["authOptions"] == {"mode": "token"}
+    assert cluster["spec"]["rayVersion"] == "2.60.0"  # the operator wants to know that tokens exist there
+    cluster["spec"]["workerGroupSpecs"][0]["maxReplica"] = 3
+    with pytest.raises(jsonschema.ValidationError, match="'maxReplica' was unexpected"):
+        jsonschema.validate(cluster, kuberay.resource("RayCluster"))
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
 def test_files_for_kubernetes_have_pods_that_fit_its_schema(gpus: int):
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed here")
     files = deployment("kubernetes", Cluster(nodes=4, least=1, gpus=gpus, image="me/shoal:1"))
@@ -255,6 +271,28 @@ def test_files_for_kubernetes_have_pods_that_fit_its_schema(gpus: int):
         validate.validate(pod, validate.latest_version(), strict=True)
     limits = workers["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert limits.get("nvidia.com/gpu") == (str(gpus) if gpus else None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"name": "My_Cluster"}, "--name 'My_Cluster': give at most 40 small letters, digits and '-'"),
+        ({"name": "a" * 41}, "give at most 40"),
+        ({"least": 3, "nodes": 2}, "--min-nodes 3 --nodes 2: give 0 <= min <= nodes"),
+        ({"cpus": 0}, "--cpus 0: give 1 or more"),
+        ({"gpus": -1}, "--gpus -1: give 0 or more"),
+        ({"script": "my train.py"}, "--script 'my train.py'"),
+    ],
+)
+def test_clusters_that_cannot_be_are_refused(asked: dict[str, object], words: str):
+    with pytest.raises(ShoalError) as refused:
+        deployment("kubernetes", Cluster(**asked))  # type: ignore[arg-type]
+    assert words in str(refused.value)
+
+
+def test_a_script_in_a_directory_is_run_by_the_name_that_kubernetes_gives_it():
+    job = deployment("kubernetes", Cluster(script="code/train.py"))["rayjob.yaml"]
+    assert "--from-file=code/train.py" in job and "entrypoint: python /script/train.py" in job
 
 
 def test_every_kind_of_deployment_says_in_comments_how_it_is_used():

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
+from shoal._core.errors import ShoalError
 from shoal._core.slurm import BatchRequest
+
+RAY = "2.60.0"  # the version that the tests run with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +53,46 @@ class Cluster:
 def deployment(kind: str, cluster: Cluster) -> dict[str, str]:
     """Return the files of a deployment, each with its text.
 
+    Raises
+    ------
+    ShoalError
+        If what is asked for cannot be, or the names of Kubernetes and the clouds cannot hold it.
+
     Examples
     --------
     >>> sorted(deployment("kubernetes", Cluster(nodes=4)))
     ['raycluster.yaml', 'rayjob.yaml']
     """
+    if kind not in KINDS:
+        raise ShoalError(f"there are no files for {kind!r}: choose one of {', '.join(sorted(KINDS))}")
+    check(cluster)
     return KINDS[kind](cluster)
+
+
+def check(c: Cluster) -> None:
+    """Raise :class:`ShoalError` where something of a cluster cannot be."""
+    if not 0 <= c.least <= c.nodes or c.nodes < 1:
+        raise ShoalError(f"--min-nodes {c.least} --nodes {c.nodes}: give 0 <= min <= nodes, and a node")
+    for option, value, least in (("cpus", c.cpus, 1), ("memory", c.memory, 1), ("gpus", c.gpus, 0)):
+        if value < least:
+            raise ShoalError(f"--{option} {value}: give {least} or more")
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", c.name):
+        raise ShoalError(
+            f"--name {c.name!r}: give at most 40 small letters, digits and '-', with a letter first and no '-' at the "
+            "end, as Kubernetes and the clouds want it"
+        )
+    if not re.fullmatch(r"[-._a-zA-Z0-9/]+", c.script):
+        raise ShoalError(
+            f"--script {c.script!r}: files name it in shells and keys; give letters, digits, '-', '_', '.'"
+        )
 
 
 def _kubernetes(c: Cluster) -> dict[str, str]:
     spec = _ray_cluster_spec(c)
-    head = f"""# A Ray cluster for shoal on Kubernetes, for the KubeRay operator (1.1 or newer).
+    head = f"""# A Ray cluster for shoal on Kubernetes, for the KubeRay operator (1.5.1 or newer).
 #   kubectl apply -f FILE
+# Who connects or submits needs the token, which the operator makes:
+#   kubectl get secret {c.name} -o jsonpath='{{.data.auth_token}}' | base64 -d
 # Machines come and go between {c.least} and {c.nodes} with what runs ask for.
 """
     cluster = f"""{head}apiVersion: ray.io/v1
@@ -76,7 +109,7 @@ kind: RayJob
 metadata:
   name: {c.name}-job
 spec:
-  entrypoint: python /script/{c.script}
+  entrypoint: python /script/{PurePosixPath(c.script).name}
   shutdownAfterJobFinishes: true
   # The run goes on where it was when its driver is started again: give RunConfig a name, storage, and resume="auto".
   backoffLimit: 3
@@ -91,7 +124,12 @@ spec:
 def _ray_cluster_spec(c: Cluster) -> str:
     image = c.image or "REGISTRY/shoal:latest"
     gpus = f'\n                nvidia.com/gpu: "{c.gpus}"' if c.gpus else ""
-    return f"""enableInTreeAutoscaling: {"true" if c.least < c.nodes else "false"}
+    return f"""# That of the image; tokens exist from 2.52 on.
+rayVersion: "{RAY}"
+# Without it, whoever reaches the head runs code on the cluster.
+authOptions:
+  mode: token
+enableInTreeAutoscaling: {"true" if c.least < c.nodes else "false"}
 headGroupSpec:
   rayStartParams:
     # No work on the head: it must outlive the workers.
@@ -246,6 +284,7 @@ def _fitting(c: Cluster, machines: tuple[tuple[int, str], ...]) -> str:
 def _launcher(c: Cluster, *, provider: str, user: str, head: str, worker: str, extra_auth: str = "") -> dict[str, str]:
     gpus = f", GPU: {c.gpus}" if c.gpus else ""
     text = f"""# A cluster for shoal, for Ray's cluster launcher (pip install "shoal[ray]").
+#   ray get-auth-token --generate        make its token, once
 #   ray up cluster.yaml                  make it, or change it to what this file says
 #   shoal submit --address http://127.0.0.1:8265 {c.script}     (while `ray dashboard cluster.yaml` runs)
 #   ray down cluster.yaml                take it down

@@ -30,10 +30,6 @@ def deploy(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Write the files for a cluster on Kubernetes, a cloud, or SLURM. Their first lines say what to do with them."""
-    if kind not in KINDS:
-        raise ShoalError(f"there are no files for {kind!r}: choose one of {', '.join(sorted(KINDS))}")
-    if not 0 <= min_nodes <= nodes or nodes < 1:
-        raise ShoalError(f"--min-nodes {min_nodes} --nodes {nodes}: give 0 <= min <= nodes, and a node")
     cluster = Cluster(
         name=name,
         nodes=nodes,
