@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,59 @@ def test_tasks_that_are_killed_on_a_node_cost_an_attempt_and_no_committed_step(s
     assert told["steps"] == list(range(60))
     assert told["attempts"][0][0] == 3 and len(told["attempts"]) >= 2
     assert told["attempts"][1][1] >= 10
+
+
+@pytest.mark.timeout(180)
+def test_a_machine_that_is_lost_leaves_the_job_to_go_on_with_the_others(slurm: Path, tmp_path: Path):
+    settings = {"num_workers": [1, 6], "steps": 150, "pause": 0.1, "every": 5, "max_failures": 3}
+    job = Job(tmp_path, settings, "--option=--no-kill")
+    until(lambda: job.reported(12), 60, job.output)
+    with switched_off("n2"):
+        told = job.ends(120)
+    assert told["steps"] == list(range(150))
+    sizes = [size for size, _, _ in told["attempts"]]
+    assert (sizes[0], sizes[-1]) == (6, 4)
+    assert told["attempts"][1][1] >= 10
+
+
+@pytest.mark.timeout(240)
+def test_a_job_that_is_lost_with_a_machine_is_queued_again_and_goes_on(slurm: Path, tmp_path: Path):
+    settings = {"num_workers": 6, "name": "lost", "steps": 150, "pause": 0.1, "every": 5, "max_failures": 3}
+    job = Job(tmp_path, settings)
+    until(lambda: job.reported(12), 60, job.output)
+    with switched_off("n2"):
+        until(lambda: job.facts["JobState"] == "PENDING" and job.facts.get("Restarts") == "1", 60, job.output)
+    job.start_soon()
+    told = job.ends(120)
+    assert told["steps"] == list(range(150))
+    assert told["metrics"]["start"] >= 10  # from a checkpoint of the job's first start
+
+
+@contextlib.contextmanager
+def switched_off(node: str) -> Iterator[None]:
+    """Take a machine from SLURM: its daemon and all that runs there are killed. It is back afterwards."""
+    daemon = next(p for p in psutil.process_iter(["cmdline"]) if _daemon_of(node, p.info["cmdline"] or []))
+    command, environment = daemon.cmdline(), daemon.environ()
+    there = [p for p in psutil.process_iter() if _environment(p).get("SLURMD_NODENAME") == node]
+    steps = [p for p in psutil.process_iter() if p.name() == "slurmstepd" and p.pid in {c.ppid() for c in there}]
+    for process in (daemon, *steps, *there):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    try:
+        yield
+    finally:
+        subprocess.run(command, env=environment, check=True)
+        until(lambda: "idle" in subprocess.check_output(["sinfo", "-hn", node], text=True), 60)
+
+
+def _daemon_of(node: str, command: list[str]) -> bool:
+    return bool(command) and Path(command[0]).name == "slurmd" and command[-1] == node
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    with contextlib.suppress(psutil.Error):
+        return process.environ()
+    return {}
 
 
 def _on_node(process: psutil.Process, node: str, here: Path) -> bool:
