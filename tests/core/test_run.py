@@ -341,6 +341,19 @@ def test_a_lost_host_fails_its_ranks_and_asks_for_new_room():
     assert story.run.state is RunState.STARTING
 
 
+@pytest.mark.parametrize("seen", ["RuntimeError", "ValueError"])
+def test_a_machine_whose_loss_is_known_late_is_the_cause_of_broken_collectives_alone(seen: str):
+    story = Story(2, max_failures=1).acquired(1, 1).training()
+    story.raises(0, seen, "Connection closed by peer" if seen == "RuntimeError" else "bad")
+    story.exits(0, code=1)
+    story.wait(1)  # the grace is over, rank 1 is ended, and its machine says nothing
+    story.see(on.HostLost(host="h1", reason="was silent for 5 s"))
+    end = story.records(AttemptEnded)[-1]
+    assert end.reason == ("rank 1 on h1 was lost: was silent for 5 s" if seen == "RuntimeError" else end.reason)
+    assert end.failures[0].rank == (1 if seen == "RuntimeError" else 0)
+    assert [failure.consequence for failure in end.failures] == [False, seen == "ValueError"]
+
+
 @pytest.mark.parametrize("when", ["after its rank has gone", "between two attempts"])
 def test_no_attempt_begins_on_a_machine_that_is_lost(when: str):
     story = Story(2, max_failures=2, policy=FailurePolicy(max_failures=2)).acquired(1, 1).training()

@@ -329,9 +329,11 @@ class Attempt:
         self.host_lost = True  # also if its workers are gone already: the next attempt cannot begin there
         there = [worker for worker in self.group.alive() if worker.placement.host == event.host]
         unfinished = [worker for worker in there if not worker.over]
+        unexplained = self.stop is None and self.group.unexplained
         for worker in there:
             worker.gone = True
         for worker in unfinished:
+            worker.killed &= not unexplained  # a living machine would have confirmed it: this one was gone before
             self._fail(worker, lost=f"was lost: {event.reason}", preempted=worker.rank in self._preemption.ranks)
         if unfinished:
             announced = all(worker.rank in self._preemption.ranks for worker in unfinished)

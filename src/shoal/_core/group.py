@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from shoal._core.assembly import Assembly
 from shoal._core.commands import Placement
-from shoal._core.failure import Failure
+from shoal._core.failure import Failure, looks_like_a_consequence
 from shoal._core.messages import Alive, ErrorInfo, ExitInfo, Gathered, Offer
 
 
@@ -138,6 +138,11 @@ class Group:
         return max(
             self.assembly.delivered(worker.rank) + math.ceil(lead / worker.interval) + 1 for worker in self.workers
         )
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether ranks have only shown what they show when another one disappears."""
+        return bool(self.failures) and all(map(looks_like_a_consequence, self.failures))
 
     def fail(
         self,
