@@ -11,7 +11,7 @@ from search_harness import Search
 from shoal import tune
 from shoal._core import commands as do
 from shoal._core import search as on
-from shoal._core.events import StopAsked, TimerFired
+from shoal._core.events import PreemptionNotice, StopAsked, TimerFired
 from shoal._core.experiment import BUDGET_GRACE
 from shoal._core.trials import Searcher, TrialScheduler, TrialStatus
 from shoal.tune.schedulers import (
@@ -50,6 +50,29 @@ def test_no_more_trials_run_than_there_is_room_for():
     small.see(on.RoomChanged(trials=1))
     small.ends(0)
     assert len(small.running) == 2
+
+
+def test_a_search_that_goes_on_in_another_process_has_its_trials_save_what_they_have():
+    search = Search()
+    search.see(PreemptionNotice(reason="the job is taken back", grace=60.0))
+    search.see(PreemptionNotice(reason="the job is taken back", grace=60.0))
+    assert [command.grace for command in search.all(on.StopTrial)] == [60.0] * 4
+    for number in range(4):
+        search.ends(number, completed=number == 0)
+    assert search.end.state == "STOPPED"
+    assert search.end.reason == "the job is taken back"
+    assert [status.name for status in search.statuses] == ["TERMINATED", "PAUSED", "PAUSED", "PAUSED"]
+
+
+def test_machines_that_come_are_counted():
+    search = Search(num_samples=8, max_concurrent=4)
+    search.see(on.RoomChanged(trials=2))
+    search.ends(0)
+    search.ends(1)
+    assert len(search.running) == 2
+    search.see(on.RoomChanged(trials=4, resources={"CPU": 4.0}))
+    assert len(search.running) == 4
+    assert search.machine.table.total_resources == {"CPU": 4.0}
 
 
 def test_nothing_is_started_before_the_search_begins():

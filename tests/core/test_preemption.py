@@ -130,6 +130,60 @@ def test_survivors_that_never_ask_are_not_waited_for():
     assert story.all(do.Kill)
 
 
+# ---- one machine is wanted back --------------------------------------------------------------------------------------
+
+
+def wanted_back(grace: float = 60.0) -> Story:
+    story = Story(2, policy=FailurePolicy()).acquired(1, 1).training()
+    story.see(on.PreemptionNotice(reason="n1 is wanted back", grace=grace, host="h1"))
+    return story
+
+
+def test_when_a_machine_is_wanted_back_all_ranks_may_save_and_the_next_attempt_asks_for_new_room():
+    story = wanted_back()
+    for rank in range(2):
+        story.hears(rank, Calls(count=4))
+    assert [story.told(rank, PreemptAt)[0].ranks for rank in range(2)] == [[1], [1]]
+    for rank in range(2):
+        story.finishes(rank, informed=True)
+    story.reap()
+    assert story.all(do.Release) and len(story.all(do.Acquire)) == 2
+    assert story.run.history.preemptions == 1
+    assert story.run.history.group_failures == 0
+
+
+def test_on_a_machine_that_is_wanted_back_a_function_that_does_not_ask_is_ended_when_the_time_is_over():
+    story = wanted_back(grace=50.0)
+    story.wait(49.9)
+    assert not story.all(do.Kill)
+    story.wait(2.2)
+    assert story.all(do.Kill)
+    story.reap()
+    assert len(story.all(do.Acquire)) == 2
+    assert story.run.history.group_failures == 0
+
+
+def test_a_machine_that_is_wanted_back_between_two_attempts_is_not_begun_on_again():
+    story = Story(2, max_failures=2, policy=FailurePolicy(max_failures=2, backoff=5.0)).acquired(1, 1).training()
+    for _ in range(2):
+        story.exits(1, signal=9)
+        story.exits(0, signal=9)
+    assert story.run.state is RunState.RESTARTING
+    story.see(on.PreemptionNotice(reason="n1 is wanted back", grace=60.0, host="h1"))
+    story.wait(10)
+    assert len(story.all(do.Acquire)) == 2
+
+
+def test_a_machine_of_others_that_is_wanted_back_changes_nothing():
+    story = Story(2).acquired(1, 1).training()
+    story.see(on.PreemptionNotice(reason="n7 is wanted back", grace=60.0, host="h7"))
+    assert not story.told(0, AskCalls)
+    story.finishes(0)
+    story.finishes(1)
+    story.reap()
+    assert story.end.state is RunState.FINISHED
+
+
 # ---- the whole run goes on in another process ------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from shoal import tune
 from shoal._core import commands as do
 from shoal._core import search as on
-from shoal._core.events import Event, StopAsked, TimerFired
+from shoal._core.events import Event, PreemptionNotice, StopAsked, TimerFired
 from shoal._core.experiment import Experiment, SearchSpec
 from shoal._core.trials import TrialScheduler, TrialStatus
 from shoal.tune.schedulers import (
@@ -244,7 +244,8 @@ class SearchWorld:
         return on.TrialReported(trial_id=name, n=n, row=row, saved=saved)
 
     def stop(self) -> None:
-        self.handle(StopAsked(reason="Ctrl-C"))
+        taken_back = PreemptionNotice(reason="the job is taken back", grace=60.0)
+        self.handle(self.rng.choice([StopAsked(reason="Ctrl-C"), taken_back]))
 
     # ---- promises -------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from shoal._core import commands as do
 from shoal._core import events as on
 from shoal._core.failure import FailurePolicy, looks_like_a_consequence
+from shoal._core.group import Group
 from shoal._core.messages import (
     AskCalls,
     Calls,
@@ -288,8 +289,8 @@ class World:
             self.lose_host()
         elif kind < 0.76 and self.visible and not any(isinstance(e, on.Inspected) for e in self.inbox):
             self.damaged.add(rng.choice(sorted(self.visible)))
-        elif kind < 0.78 and living:
-            rng.choice(living).said.append(Preempted())
+        elif kind < 0.79 and living and self.run.group:
+            self.take_away(living, self.run.group)
         elif kind < 0.8:
             self.inbox.append(on.StopAsked(reason="stop", kill=rng.random() < 0.3))
         elif kind < 0.82:
@@ -298,6 +299,14 @@ class World:
             self.now += rng.choice([1.0, 40.0, 4000.0])  # the clock jumps, or the driver was suspended
         else:
             raise DriverDied
+
+    def take_away(self, living: list[Process], group: Group) -> None:
+        """A process is told that it will be taken away, or the engine is told so of a machine."""
+        if self.rng.random() < 0.7:
+            self.rng.choice(living).said.append(Preempted())
+            return
+        host = self.rng.choice([worker.placement.host for worker in group.workers])
+        self.inbox.append(on.PreemptionNotice(reason="wanted back", grace=self.rng.choice([5.0, 60.0]), host=host))
 
     def lose_host(self) -> None:
         group = self.run.group

@@ -68,7 +68,7 @@ class Attempt:
     stop : StopAsked or None
         Set when the run was asked to stop.
     host_lost : bool
-        Whether a machine of the group is gone, so that its room is of no use any more.
+        Whether a machine of the group is gone or wanted back, so that its room is of no use any more.
     resize_reason : str
         Why the group is ended to begin again with another number of workers; empty if it is not.
     informed : bool
@@ -279,6 +279,15 @@ class Attempt:
     def _preempted(self, worker: Worker, message: Preempted) -> None:
         if self.state in {RunState.STARTING, RunState.RUNNING} and not worker.over:
             self._preemption.notice(self.group, worker)
+
+    def host_preempted(self, event: on.PreemptionNotice) -> None:
+        """The workers on a host will be taken away: they may save what they have, and the group goes on elsewhere."""
+        there = [worker for worker in self.group.workers if worker.placement.host == event.host]
+        self.host_lost |= bool(there)
+        if self.state in {RunState.STARTING, RunState.RUNNING}:
+            for worker in there:
+                if not worker.gone and not worker.over:
+                    self._preemption.notice(self.group, worker, event.grace)
 
     def all_preempted(self, grace: float) -> None:
         """All workers will be taken away in so many seconds: each of them may save what it has until then."""

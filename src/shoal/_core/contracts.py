@@ -52,6 +52,8 @@ class Engine(ABC):
     ----------
     name : str
         The name in ``shoal.init(name)``.
+    grows : bool
+        Whether machines come where somebody waits for them, as an autoscaler's do.
     in_process : bool
         Whether the calling process is itself the worker, so that nothing is started; see :class:`InProcessEngine`.
     listen_on : str or None
@@ -64,6 +66,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     in_process: ClassVar[bool] = False
+    grows: bool = False
     listen_on: str | None = None
     preemption_signals: tuple[int, ...] = ()
     preemption_reason: str = ""

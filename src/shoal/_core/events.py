@@ -93,10 +93,14 @@ class EngineSays(Event, frozen=True, kw_only=True):
 
 
 class PreemptionNotice(Event, frozen=True, kw_only=True):
-    """All workers of the run will be taken away in ``grace`` seconds, and the run goes on in another process."""
+    """All workers of the run will be taken away in ``grace`` seconds, and the run goes on in another process.
+
+    With a ``host``, only those on that host will be, and the run goes on without it.
+    """
 
     reason: str
     grace: float
+    host: str = ""
 
 
 class CommitDone(Event, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal._core import search as on
 from shoal._core.commands import Command, Say, SetTimer
-from shoal._core.events import Event, StopAsked, TimerFired
+from shoal._core.events import Event, PreemptionNotice, StopAsked, TimerFired
 from shoal._core.metric_watch import MetricWatch
 from shoal._core.plain_data import is_plain, printable
 from shoal._core.records import Record
@@ -90,6 +90,7 @@ class Experiment:
             on.TrialEnded: self._ended,
             on.RoomChanged: self._room_changed,
             StopAsked: self._stop_asked,
+            PreemptionNotice: self._preempted,
             TimerFired: self._timer,
         }
 
@@ -210,6 +211,7 @@ class Experiment:
 
     def _room_changed(self, event: on.RoomChanged) -> None:
         self._room = event.trials
+        self.table.total_resources = event.resources or self.table.total_resources
 
     def _reported(self, event: on.TrialReported) -> None:
         trial = self.table[event.trial_id]
@@ -309,6 +311,12 @@ class Experiment:
         self._end(event.reason, state="STOPPED")
         if event.kill:
             self._stop_all_trials(event.reason, kill=True)
+
+    def _preempted(self, event: PreemptionNotice) -> None:
+        """The search goes on in another process: trials save what they have, and stop in good time."""
+        if self._ending is None:
+            self._ending = ("STOPPED", event.reason)
+            self._stop_all_trials(event.reason, grace=event.grace)
 
     def _timer(self, event: TimerFired) -> None:
         if event.name == "budget" and self._ending is None:
@@ -469,9 +477,9 @@ class Experiment:
         self._ending = (state, reason)
         self._stop_all_trials(reason)
 
-    def _stop_all_trials(self, reason: str, kill: bool = False) -> None:
+    def _stop_all_trials(self, reason: str, kill: bool = False, grace: float = 0.0) -> None:
         for trial_id in self.table.with_process():
-            self._commands.append(StopTrial(trial_id=trial_id, reason=reason, kill=kill))
+            self._commands.append(StopTrial(trial_id=trial_id, reason=reason, kill=kill, grace=grace))
 
     def _fail(self, error: PlugInError) -> None:
         """A plug-in cannot go on: end the search, and keep what there is."""

@@ -25,9 +25,10 @@ class Preemption:
         self._deadline_ms = 0
         self.ranks: set[int] = set()
 
-    def notice(self, group: Group, worker: Worker) -> None:
-        """A worker was told that it will be taken away."""
+    def notice(self, group: Group, worker: Worker, grace: float = 0.0) -> None:
+        """A worker was told that it will be taken away, in so many seconds where that is known."""
         if not self.ranks:
+            self._grace = max(self._grace, grace)
             self._outbox.say(f"rank {worker.rank} is being preempted; {self._grace:g} s are left", "warning")
             self._begin(group)
         self.ranks.add(worker.rank)

@@ -303,6 +303,10 @@ class Run:
 
     def _preempted(self, event: on.PreemptionNotice) -> None:
         """The run is to go on in another process: what there is of it is saved, and it stops in good time."""
+        if event.host:
+            if self.attempt:  # also between two attempts: the next one is not to begin there
+                self.attempt.host_preempted(event)
+            return
         if self.leaving or self._stop:
             return
         self.leaving = event.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -72,9 +73,13 @@ class TrialEnded(Event, frozen=True, kw_only=True):
 
 
 class RoomChanged(Event, frozen=True, kw_only=True):
-    """There is room for so many trials at a time; ``None`` where that is not known."""
+    """There is room for so many trials at a time; ``None`` where that is not known.
+
+    ``resources`` are those of all machines.
+    """
 
     trials: int | None
+    resources: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -107,11 +112,15 @@ class Decide(Command, frozen=True, kw_only=True):
 
 
 class StopTrial(Command, frozen=True, kw_only=True):
-    """End a trial at its next report, or (``kill``) now."""
+    """End a trial at its next report, or (``kill``) now.
+
+    With a ``grace``, it goes on in another process: it is told, and may save what it has in so many seconds.
+    """
 
     trial_id: str
     reason: str
     kill: bool = False
+    grace: float = 0.0
 
 
 class PersistSearch(Command, frozen=True, kw_only=True):

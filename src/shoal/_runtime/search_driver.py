@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,7 @@ class SearchParts:
     display: SearchDisplay
     driver: DriverStarted
     resumption: search.Resumption
-    room: int | None
+    room: Callable[[], int | None]
     listener: SearchListener = field(default_factory=SearchListener)
     errors: dict[str, BaseException] = field(default_factory=dict)
 
@@ -113,6 +113,7 @@ class SearchDriver:
         self._runs: dict[str, RunDriver] = {}
         self._sources: dict[str, Source] = {}
         self._hosts: Lease | None = None
+        self._room: tuple[int | None, Mapping[str, float]] = (None, {})
         self._attendance: Attendance | None = None
         self._ordered = Ordered(
             parts.files,
@@ -143,8 +144,7 @@ class SearchDriver:
             self._refresh()
             self.parts.display.begin(self.parts.name, str(self.files.path), self.machine)
             self.parts.listener.begin(self.machine, self.files.work, self.parts.display.on_message)
-            if self.parts.room is not None:
-                self.handle(search.RoomChanged(trials=self.parts.room))
+            self._look_at_room()
             begin = search.Begin(wall=time.time(), driver=self.parts.driver, resumption=self.parts.resumption)
             self.handle(begin)
             self._supervisor.run(lambda: self.outcome is not None)
@@ -219,6 +219,7 @@ class SearchDriver:
         """A timer has come."""
         if name == "lease":
             self._beat()
+            self._look_at_room()
         elif name == "mirror":
             self._refresh()
         else:
@@ -230,6 +231,13 @@ class SearchDriver:
             self._attendance.look()
             self._attendance.tell()
         self._supervisor.set_timer(self, "lease", time.monotonic() + self.files.lease.interval)
+
+    def _look_at_room(self) -> None:
+        """See for how many trials the engine has room now: machines come and go."""
+        room, resources = self.parts.room(), self._engine.total()
+        if (room, resources) != self._room:
+            self._room = (room, resources)
+            self.handle(search.RoomChanged(trials=room, resources=resources))
 
     def _refresh(self) -> None:
         if self.files.mirrored:
@@ -296,7 +304,9 @@ class SearchDriver:
 
     def _stop_trial(self, command: search.StopTrial) -> None:
         run = self._runs.get(command.trial_id)
-        if run is not None:
+        if run is not None and command.grace:
+            run.handle(on.PreemptionNotice(reason=command.reason, grace=command.grace))
+        elif run is not None:
             run.handle(on.StopAsked(reason=command.reason, kill=command.kill))
 
     def _conclude(self, trial_id: str) -> None:

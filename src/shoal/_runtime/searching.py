@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +69,14 @@ class SearchOutcome:
 
 
 class Leaving:
-    """Has a search stop that is to go on in another process: its trials stop at their next report."""
+    """Sees whether a search is to go on in another process."""
 
     def __init__(self, post: Callable[[on.Event], None]):
         self.noticed = False
         self._post = post
 
     def __call__(self, event: on.Event) -> None:
-        if isinstance(event, on.PreemptionNotice):
-            self.noticed = True
-            event = on.StopAsked(reason=event.reason)
+        self.noticed |= isinstance(event, on.PreemptionNotice)
         self._post(event)
 
 
@@ -131,7 +130,7 @@ def drive_search(job: SearchJob, engine: Engine) -> SearchOutcome:
                 display=display,
                 driver=this_driver([]),
                 resumption=job.resumption,
-                room=job.room(engine),
+                room=partial(job.room, engine),
                 listener=job.listener,
             )
             driver = SearchDriver(parts, supervisor, engine)

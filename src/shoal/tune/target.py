@@ -83,11 +83,12 @@ class Target:
         return self._job.request if resources is None else request_of(resources)
 
     def room(self, engine: Engine) -> int | None:
-        """Return how many trials an engine has room for at a time; ``None`` where they may differ in size.
+        """Return how many trials an engine has room for at a time.
 
-        CPUs that nobody asked for count as well: a lone trial may share them, several may not.
+        ``None`` where they may differ in size, and where machines come for those that wait. CPUs that nobody asked for
+        count as well: a lone trial may share them, several may not.
         """
-        if callable(self._resources):
+        if callable(self._resources) or engine.grows:
             return None
         request = self.request({})
         each = replace_all_explicit(request)
