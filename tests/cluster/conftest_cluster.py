@@ -37,6 +37,19 @@ def until(true: Callable[[], object], seconds: float = 60.0, what: str = "") -> 
         time.sleep(0.05)
 
 
+def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``shoal`` in a directory, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "shoal.cli", *arguments],
+        cwd=here,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+
+
 def end(pids: list[int]) -> None:
     """End processes that a test has started, and wait for them."""
     there = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]

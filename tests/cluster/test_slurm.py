@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest_cluster import until
+from conftest_cluster import command, until
 
 SCRIPT = """
 import json, os, sys, time
@@ -126,18 +126,6 @@ class Job:
     def _rows(self) -> list[str]:
         files = list(self.here.glob("*/metrics.jsonl"))
         return files[0].read_text().splitlines() if files else []
-
-
-def command(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "shoal.cli", *arguments],
-        cwd=here,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.timeout(180)

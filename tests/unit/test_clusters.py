@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import kuberay
@@ -14,7 +15,17 @@ from shoal._core.errors import InfeasibleRequest, ShoalError
 from shoal._core.launches import launch_of
 from shoal._core.nodes import Node, check_nodes, distribute, fits, matches
 from shoal._core.scaling import GroupRequest
-from shoal._core.slurm import Allocation, BatchRequest, expanded, job_name
+from shoal._core.slurm import (
+    TOGETHER,
+    Allocation,
+    BatchRequest,
+    expanded,
+    host_step,
+    job_name,
+    own_job,
+    step_environment,
+    telling,
+)
 from shoal._host.place import import_path, network_variables
 from shoal._runtime import context
 from shoal._runtime.naming import named
@@ -193,6 +204,43 @@ def test_a_run_of_a_batch_job_has_a_name_that_stays_and_goes_on_when_the_job_is_
     assert job_name({**job, "SLURM_STEP_ID": "0"}) == ""
     assert job_name({**job, "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}) == "slurm_10_3"
     assert named("Trainer", None, False, {})[0] != named("Trainer", None, False, {})[0]
+
+
+ARRAY = {"SLURM_JOB_ID": "10", "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3", "SLURM_JOB_NODELIST": "n[1-2]"}
+
+
+def test_a_job_of_an_array_is_named_by_its_index_since_its_number_may_be_that_of_the_whole_array():
+    assert own_job(ARRAY) == "10_3"
+    assert own_job({"SLURM_JOB_ID": "12"}) == "12"
+    chosen = next(line for line in BatchRequest(script="a").text().splitlines() if "task=" in line)
+    for environment, name in ((ARRAY, "10_3"), ({"SLURM_JOB_ID": "12"}, "12")):
+        script = f"{chosen}\necho ${{task:-$SLURM_JOB_ID}}"
+        assert subprocess.check_output(["bash", "-c", script], env=environment, text=True).strip() == name
+
+
+def test_jobs_that_work_together_have_one_run_which_goes_on_in_whichever_of_them_leads():
+    together = {**ARRAY, TOGETHER: "/shared/search-10.jobs"}
+    assert named("Tuner", None, False, together) == ("Tuner_slurm_10", "auto")
+    text = BatchRequest(script="/search.py", name="search", together=3).text()
+    assert "#SBATCH --array=0-2" in text
+    assert "-m shoal.engines.slurm_member /search.py" in text
+
+
+def test_machines_that_two_jobs_have_in_common_are_two_places_of_their_own():
+    first = Allocation.of({**ARRAY, "SLURM_JOB_CPUS_PER_NODE": "4(x2)"})
+    second = Allocation.of(telling({**ARRAY, "SLURM_JOB_ID": "11", "SLURM_JOB_CPUS_PER_NODE": "2(x2)", "SECRET": "no"}))
+    names = [node.name for job in (first, second) for node in job.shared()]
+    assert names == ["n1/10", "n2/10", "n1/11", "n2/11"]
+    assert [node.total["CPU"] for node in second.shared()] == [2, 2]
+    assert "SECRET" not in telling({**ARRAY, "SECRET": "no"})
+
+
+def test_a_step_of_another_job_knows_nothing_of_this_one():
+    here = {**ARRAY, "SLURM_CONF": "/etc/slurm.conf", "SLURM_MEM_PER_CPU": "9", "SBATCH_ACCOUNT": "me", "PATH": "/bin"}
+    assert step_environment(here, "11") == {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
+    assert step_environment(here, "") == {n: v for n, v in here.items() if n != "SLURM_MEM_PER_CPU"}
+    assert "--jobid=11" in host_step(["n1"], ["host"], "11")
+    assert not any(option.startswith("--jobid") for option in host_step(["n1"], ["host"]))
 
 
 def test_names_with_spaces_and_quotes_stay_whole_in_a_batch_script():

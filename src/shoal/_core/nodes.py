@@ -12,13 +12,17 @@ Amounts = Mapping[str, float]
 
 
 class Node(NamedTuple):
-    """A machine: its name, all its resources, labels to choose it by, its accelerators, what others use of it."""
+    """A machine: its name, all its resources, labels to choose it by, its accelerators, what others use of it.
+
+    One that is ``leaving`` is wanted back: nothing begins there any more.
+    """
 
     name: str
     total: Amounts
     labels: Mapping[str, str] = {}
     devices: Sequence[str] = ()
     taken: Amounts = {}
+    leaving: bool = False
 
 
 def fits(request: GroupRequest, there: Amounts) -> int:

@@ -11,6 +11,20 @@ from shoal._core.errors import ShoalError
 from shoal._core.nodes import Node
 
 REQUEUE = 85  # the exit code of a driver whose job is to be queued again
+TOGETHER = "SHOAL_SLURM_JOBS"  # the directory that the jobs of an array share which work together
+_TELLING = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",
+    "SLURM_NODELIST",
+    "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS",
+    "SLURM_JOB_GPUS",
+    "SLURM_STEP_GPUS",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU",
+)
 
 
 def expanded(nodes: str) -> list[str]:
@@ -58,6 +72,10 @@ class Allocation:
 
     job: str
     nodes: tuple[Node, ...]
+
+    def shared(self) -> tuple[Node, ...]:
+        """Return the machines under names that tell them from those of other jobs, which may be the same ones."""
+        return tuple(node._replace(name=f"{node.name}/{self.job}") for node in self.nodes)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Allocation:
@@ -121,19 +139,45 @@ def job_name(environment: Mapping[str, str]) -> str:
     job = environment.get("SLURM_JOB_ID", "")
     if not job or environment.get("SLURM_STEP_ID") or environment.get("SLURM_JOB_NAME") == "interactive":
         return ""
-    if array := environment.get("SLURM_ARRAY_JOB_ID"):
-        job = f"{array}_{environment.get('SLURM_ARRAY_TASK_ID', '0')}"
-    return f"slurm_{job}"
+    together = TOGETHER in environment
+    return f"slurm_{environment['SLURM_ARRAY_JOB_ID'] if together else own_job(environment)}"
 
 
-def host_step(nodes: Sequence[str], program: Sequence[str]) -> list[str]:
+def telling(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables from which :meth:`Allocation.of` knows a job. There is no secret among them."""
+    return {name: environment[name] for name in _TELLING if name in environment}
+
+
+def step_environment(environment: Mapping[str, str], job: str) -> dict[str, str]:
+    """Return the variables for ``srun``: of this job's, those that do not bind; for another job, none of this one's.
+
+    Parameters
+    ----------
+    job : str
+        The other job; empty for this one.
+    """
+    if job:
+        stays = {"SLURM_CONF", "SLURM_JWT"}
+        return {n: v for n, v in environment.items() if not n.startswith(("SLURM", "SBATCH_")) or n in stays}
+    return {n: v for n, v in environment.items() if not n.startswith(("SLURM_CPU_BIND", "SLURM_MEM"))}
+
+
+def own_job(environment: Mapping[str, str]) -> str:
+    """Return the name of this job alone. The number of one job of an array is also that of the whole array."""
+    array = environment.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{environment['SLURM_ARRAY_TASK_ID']}" if array else environment["SLURM_JOB_ID"]
+
+
+def host_step(nodes: Sequence[str], program: Sequence[str], job: str = "") -> list[str]:
     """Return the command that starts a host on each of these machines, whose orders go to its standard input.
 
+    They are machines of this job, or of another ``job`` of the same person.
     The step takes nothing from the job (``--overlap``), outlives the loss of a machine (``--no-kill``) or of a task,
     and binds nothing: what workers may use is said by their host.
     """
     return [
         "srun",
+        *([f"--jobid={job}"] if job else []),
         f"--nodelist={','.join(nodes)}",
         f"--nodes={len(nodes)}",
         f"--ntasks={len(nodes)}",
@@ -163,6 +207,14 @@ def ended_tasks(line: str) -> list[str]:
     return expanded(told.group(1)) if told else []
 
 
+_ALONE = ["# The driver runs here, once; it starts a host on each machine of the job by itself."]
+_TOGETHER = [
+    "# One of the jobs of this array runs the script, and starts hosts on the machines of all of them; when it ends",
+    "# before the script has, the next one goes on. They find each other in the directory below.",
+    f'export {TOGETHER}="$PWD/$SLURM_JOB_NAME-$SLURM_ARRAY_JOB_ID.jobs"',
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchRequest:
     """A job that runs a script's driver, as it is submitted.
@@ -175,6 +227,8 @@ class BatchRequest:
         How many seconds before the time limit the run is told, so that it saves a checkpoint and is queued again.
     array : str
         The indices of a job array, such as ``"0-9"``, each of which runs the script; empty for one job.
+    together : int
+        How many jobs, each with the machines above, work at what one script asks for; 0 for one job alone.
     options : sequence of str
         More options for ``sbatch``, as they are.
     """
@@ -193,6 +247,7 @@ class BatchRequest:
     account: str = ""
     signal_s: int = 120
     array: str = ""
+    together: int = 0
     output: str = "shoal-%j.out"
     setup: tuple[str, ...] = ()
     options: tuple[str, ...] = field(default_factory=tuple)
@@ -209,18 +264,19 @@ class BatchRequest:
             "time": self.time,
             "partition": self.partition,
             "account": self.account,
-            "array": self.array,
+            "array": f"0-{self.together - 1}" if self.together else self.array,
             "chdir": self.directory,
             "output": self.output,
             "signal": f"B:USR1@{self.signal_s}",
         }
         lines = ["#!/bin/bash", *(f"#SBATCH --{name}={value}" for name, value in asked.items() if value != "")]
         lines += ["#SBATCH --requeue", "#SBATCH --open-mode=append", *(f"#SBATCH {option}" for option in self.options)]
-        command = shlex.join([self.python, self.script, *self.arguments])
+        program = ["-m", "shoal.engines.slurm_member"] if self.together else []
+        command = shlex.join([self.python, *program, self.script, *self.arguments])
         lines += [
             "",
             *(["# What the job needs before its script.", *self.setup, ""] if self.setup else []),
-            "# The driver runs here, once; it starts a host on each machine of the job by itself.",
+            *(_TOGETHER if self.together else _ALONE),
             f"export SHOAL_ENGINE=slurm SHOAL_REQUEUE=exit SHOAL_PREEMPTION_GRACE={max(1, self.signal_s - 10)}",
             f"(trap '' USR1; exec {command}) &  # a signal that comes before the driver knows of it does not end it",
             "driver=$!",
@@ -234,7 +290,8 @@ class BatchRequest:
             "  kill -0 $driver 2>/dev/null || break  # wait also returns when a signal was passed on",
             "done",
             f"if [ $code -eq {REQUEUE} ]; then",
-            "  scontrol requeue $SLURM_JOB_ID",
+            "  task=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # of an array, this job alone",
+            "  scontrol requeue ${task:-$SLURM_JOB_ID}",
             "  sleep 60  # SLURM ends this script when it takes the job back",
             "fi",
             "exit $code",

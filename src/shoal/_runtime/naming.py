@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from shoal._core.slurm import job_name
+from shoal._core.slurm import TOGETHER, job_name
 
 _made: Counter[tuple[str, str]] = Counter()
 
@@ -18,10 +18,12 @@ def named(
 ) -> tuple[str, bool | str]:
     """Return the name of a run, and whether it goes on with what there is of that name.
 
-    In a batch job of SLURM it stays the same when the job is queued again, and the run then goes on.
+    In a batch job of SLURM it stays the same when the job is queued again, and the run then goes on. So it does where
+    one of several jobs that work together goes on for another.
     """
     job = job_name(environment)
-    if job and not resume and environment.get("SLURM_RESTART_COUNT", "0") != "0":
+    again = environment.get("SLURM_RESTART_COUNT", "0") != "0" or TOGETHER in environment
+    if job and not resume and again:
         resume = "auto"
     if name is not None:
         return name, resume

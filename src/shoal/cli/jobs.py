@@ -22,6 +22,7 @@ from shoal.cli.app import CLUSTERS, command
 
 PATIENCE = 600.0  # seconds for which a lost connection is tried again: a laptop that slept finds its job still there
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+GOING_ON = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"}
 ENDED = {"SUCCEEDED", "FAILED", "STOPPED"}
 
 
@@ -45,6 +46,10 @@ def submit(
     array: Annotated[
         str, typer.Option(metavar="0-9", help="SLURM: an array of jobs, each of which runs the script.")
     ] = "",
+    jobs: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="SLURM: so many such jobs work together at what the script asks for."),
+    ] = 0,
     setup: Annotated[list[str] | None, typer.Option(help="SLURM: a line before the script; may be repeated.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="SLURM: another option of sbatch; may be repeated.")] = None,
     name: Annotated[str | None, typer.Option(help="The job's name. [default: the script's]")] = None,
@@ -57,6 +62,8 @@ def submit(
     if engine not in {"ray", "slurm"}:
         raise ShoalError(f"--engine {engine}: choose ray or slurm")
     arguments = context.args[1:] if context.args[:1] == ["--"] else context.args
+    if jobs and array:
+        raise ShoalError("--array runs the script in each job, --jobs in one for all: give one of the two")
     if engine == "slurm":
         title = name or Path(script).stem
         request = BatchRequest(
@@ -74,7 +81,8 @@ def submit(
             account=account,
             signal_s=signal,
             array=array,
-            output=f"{title}-%j.out",
+            together=jobs,
+            output=f"{title}-%A_%a.out" if jobs else f"{title}-%j.out",
             setup=tuple(setup or ()),
             options=tuple(option or ()),
         )
@@ -218,14 +226,23 @@ def _slurm(command: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _facts(job: str) -> dict[str, str]:
-    """Return what SLURM knows of a job."""
-    told = _slurm("scontrol", "show", "job", "--oneliner", job).splitlines()[0]
-    return dict(part.split("=", 1) for part in told.split() if "=" in part)
+def _facts(job: str) -> list[dict[str, str]]:
+    """Return what SLURM knows of a job, or of each job of an array."""
+    told = _slurm("scontrol", "show", "job", "--oneliner", job).splitlines()
+    return [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in told]
 
 
 def _output_of(job: str) -> Path:
-    return Path(_facts(job)["StdOut"])
+    facts = _facts(job)[0]
+    together = Path(facts["WorkDir"], f"{facts['JobName']}-{facts.get('ArrayJobId')}.jobs")
+    return together.with_suffix(".out") if together.is_dir() else Path(facts["StdOut"])
+
+
+def _state_of(job: str) -> str:
+    """Return the state of a job; of an array, that of a job that goes on, or else of the one that fared worst."""
+    states = [facts["JobState"] for facts in _facts(job)]
+    rest = [state for state in states if state not in {"COMPLETED", "CANCELLED"}]
+    return next((s for s in states if s in GOING_ON), next(iter([*rest, *sorted(states, reverse=True)])))
 
 
 def _follow_slurm(job: str) -> int:
@@ -240,16 +257,16 @@ def _follow_slurm(job: str) -> int:
 
 
 def _growing(job: str) -> Iterator[tuple[str, str]]:
-    place, shown = _output_of(job), 0
+    shown = 0
     while True:
-        state = _facts(job)["JobState"]
+        place, state = _output_of(job), _state_of(job)
         if place.exists():
             with place.open() as file:
                 file.seek(shown)
                 text = file.read()
                 shown = file.tell()
             yield text, state
-        if state not in {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"}:
+        if state not in GOING_ON:
             yield "", state
             return
         time.sleep(1.0)

@@ -16,8 +16,16 @@ from collections.abc import Callable, Mapping
 
 from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
-from shoal._core.events import Acquired, CapacityChanged, EngineSays, HostLost, HostSlots, Infeasible
-from shoal._core.nodes import Node, check_nodes, distribute, fits, suitable
+from shoal._core.events import (
+    Acquired,
+    CapacityChanged,
+    EngineSays,
+    HostLost,
+    HostSlots,
+    Infeasible,
+    PreemptionNotice,
+)
+from shoal._core.nodes import Node, check_nodes, distribute
 from shoal._core.scaling import GroupRequest
 from shoal._runtime.accelerators import ACCELERATORS
 from shoal.engines.places import ClusterLease, Host, Place, shown
@@ -39,7 +47,6 @@ class ClusterEngine(Engine):
     """
 
     where = "the cluster"
-    grows = False  # whether machines may come that are not there yet
 
     def __init__(self, heartbeat_s: float = LIMIT):
         if not heartbeat_s >= 1:
@@ -74,6 +81,9 @@ class ClusterEngine(Engine):
     def want(self, lease: ClusterLease) -> None:
         """A lease waits for machines that are not there, or not free."""
 
+    def vacated(self, node: str) -> None:
+        """Nothing is left on a machine that is wanted back."""
+
     def close(self) -> None:
         """The engine is shut down."""
 
@@ -82,8 +92,8 @@ class ClusterEngine(Engine):
     def total(self) -> Mapping[str, float]:
         amounts: dict[str, float] = {}
         for place in list(self._places.values()) or [Place(node) for node in self.nodes()]:
-            if place.doubtful_until is not None:
-                continue  # nobody waits for a machine that has just been lost
+            if place.doubtful_until is not None or place.node.leaving:
+                continue  # nobody waits for a machine that has just been lost, or is wanted back
             for name, amount in place.node.total.items():
                 amounts[name] = amounts.get(name, 0.0) + amount
         return amounts
@@ -169,8 +179,28 @@ class ClusterEngine(Engine):
                 self._host_ended(place.name, f"no host has started there within {LAUNCH_LIMIT:g} s")
             if place.host is None and place.doubtful_until is not None and now > place.doubtful_until:
                 self._launch(place)  # only where one starts, the machine is used again
+            if place.node.leaving:
+                self._vacate(place)
         self._grant()
         self._tell_of_capacity()
+
+    def _vacate(self, place: Place) -> None:
+        """A machine is wanted back: its workers are told once, and its host ends when none of them is left."""
+        node = place.node.name
+        there = [lease for lease in self._active if lease.amounts and node in dict(lease.plan)]
+        if not place.leaving_told:
+            place.leaving_told = True
+            for lease in self._waiting:
+                if node in dict(lease.plan):
+                    self._drop_plan(lease)
+            reason, grace = self.preemption_reason, self.preemption_grace_s
+            for lease in there:
+                lease.inbox.post(PreemptionNotice(reason=reason, grace=grace, host=place.name))
+        if not there:
+            if place.host is not None:
+                place.host.end()
+            place.host, place.ready = None, False
+            self.vacated(node)
 
     def _ask(self, lease: ClusterLease) -> None:
         others = bool(self._active or self._waiting)
@@ -208,8 +238,7 @@ class ClusterEngine(Engine):
         request = lease.request
         rooms = []
         for name, place in self._places.items():
-            usable = place.doubtful_until is None and suitable(request, place.node.labels)
-            rooms.append((name, fits(request, place.free()) if usable else 0))
+            rooms.append((name, place.room(request) if place.doubtful_until is None else 0))
         lease.plan = distribute(request, rooms)
         for name, count in lease.plan:
             place = self._places[name]
@@ -289,7 +318,7 @@ class ClusterEngine(Engine):
             more = 0
             if have < request.max_workers and not self._waiting:
                 for place in self._places.values():
-                    room = fits(request, place.free()) if suitable(request, place.node.labels) else 0
+                    room = place.room(request)
                     if room and place.host is None and place.doubtful_until is None:
                         self._launch(place)  # a group grows onto machines whose hosts are there
                     more += room if place.ready else 0
@@ -353,7 +382,7 @@ class ClusterEngine(Engine):
         if now < lease.say_at:
             return
         lease.say_at = now + (now - lease.since)
-        rooms = {name: fits(lease.request, place.free()) for name, place in self._places.items()}
+        rooms = {name: place.room(lease.request) for name, place in self._places.items()}
         there = ", ".join(f"{shown(name)}: {count}" for name, count in rooms.items()) or "no machine"
         starting = ", ".join(shown(name) for name, _ in lease.plan if not self._places[name].ready)
         doubt = "; ".join(f"{shown(n)}: {p.trouble}" for n, p in self._places.items() if p.doubtful_until is not None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from shoal._core.contracts import Inbox
-from shoal._core.nodes import Node
+from shoal._core.nodes import Node, fits, suitable
 from shoal._core.scaling import GroupRequest
 
 if TYPE_CHECKING:
@@ -40,6 +40,13 @@ class Place:
         self.doubtful_until: float | None = None  # a host was lost here: nothing begins here before one is ready
         self.trouble = ""
         self.serving: set[str] = set()
+        self.leaving_told = False
+
+    def room(self, request: GroupRequest) -> int:
+        """Return for how many workers of a request there is room now."""
+        if self.node.leaving or not suitable(request, self.node.labels):
+            return 0
+        return fits(request, self.free())
 
     def free(self) -> dict[str, float]:
         taken = self.node.taken
