@@ -192,3 +192,8 @@ def test_one_script_is_run_by_each_job_or_by_one_of_them(tmp_path: Path):
     done = command(tmp_path, "submit", "--engine", "slurm", "--jobs", "3", "--array", "0-2", "train.py")
     assert done.returncode == 1
     assert "give one of the two" in done.stdout
+    done = command(tmp_path, "submit", "--jobs", "3", "train.py")
+    assert done.returncode == 1
+    assert "--jobs is an option of --engine slurm, not of --engine ray" in done.stdout
+    done = command(tmp_path, "submit", "--engine", "slurm", "--working-dir", "x", "train.py")
+    assert "--working-dir is an option of --engine ray, not of --engine slurm" in done.stdout

@@ -24,6 +24,13 @@ PATIENCE = 600.0  # seconds for which a lost connection is tried again: a laptop
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 GOING_ON = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED"}
 ENDED = {"SUCCEEDED", "FAILED", "STOPPED"}
+ONLY = {
+    "ray": ("address", "working_dir"),
+    "slurm": (
+        *("nodes", "gpus_per_node", "cpus_per_node", "mem", "time_limit", "partition", "account"),
+        *("signal", "array", "jobs", "setup", "option"),
+    ),
+}
 
 
 @command("submit", CLUSTERS, context_settings=PASSED_ON)
@@ -61,6 +68,7 @@ def submit(
         raise ShoalError(f"there is no script {script!r} in {os.getcwd()}")
     if engine not in {"ray", "slurm"}:
         raise ShoalError(f"--engine {engine}: choose ray or slurm")
+    _refuse_of_others(context, engine)
     arguments = context.args[1:] if context.args[:1] == ["--"] else context.args
     if jobs and array:
         raise ShoalError("--array runs the script in each job, --jobs in one for all: give one of the two")
@@ -125,6 +133,16 @@ def stop_job(job: str, address: str | None) -> int:
         _asked(client, lambda: client.stop_job(job))
     print(f"{job} is asked to stop")
     return 0
+
+
+def _refuse_of_others(context: typer.Context, engine: str) -> None:
+    """Refuse options that only mean something to another engine: nobody is to wait for machines he has not got."""
+    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for other, names in ONLY.items():
+        for name in names:
+            source = context.get_parameter_source(name)
+            if other != engine and source is not None and source.name == "COMMANDLINE":
+                raise ShoalError(f"{options[name]} is an option of --engine {other}, not of --engine {engine}")
 
 
 # ---- Ray ------------------------------------------------------------------------------------------------------------
