@@ -32,13 +32,20 @@ def write_all(file: int, data: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file as a whole or not at all."""
     content = msgspec.json.format(jsonl.encode(value)) + b"\n"
-    if len(content) < SMALL and not path.exists():
+    if len(content) >= SMALL or not _created(path, content):
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+
+
+def _created(path: Path, content: bytes) -> bool:
+    """Make a small file, in one call of the system that no death of this process divides, unless it is there."""
+    try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            write_all(file, content)  # in one call, which no death of this process divides
-        finally:
-            os.close(file)
-        return
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    except FileExistsError:
+        return False
+    try:
+        write_all(file, content)
+    finally:
+        os.close(file)
+    return True

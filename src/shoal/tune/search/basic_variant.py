@@ -86,9 +86,11 @@ class BasicVariantGenerator(Searcher):
     def _all(self, space: dict[str, Any], num_samples: int) -> Iterator[dict[str, Any]]:
         number, sample = 0, 0
         wanted = max(num_samples, len(self._points)) if num_samples >= 0 else None
+        all_points = grids(space)
         while wanted is None or sample < wanted:
-            given = with_point(space, self._points[sample]) if sample < len(self._points) else space
-            for point in grids(given):
+            chosen = sample < len(self._points)
+            given = with_point(space, self._points[sample]) if chosen else space
+            for point in grids(given) if chosen else all_points:
                 seed = f"{self._seed}/{sample}" if self._constant else f"{self._seed}//{number}"
                 yield resolve(given, Random(seed), point)
                 number += 1
