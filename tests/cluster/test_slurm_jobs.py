@@ -117,8 +117,8 @@ WELL = {"trials": TRIALS, "errors": 0, "last": [STEPS - 1] * TRIALS}
 
 @pytest.mark.timeout(240)
 def test_a_search_uses_jobs_of_an_array_as_they_begin(slurm: Path, tmp_path: Path):
-    other = subprocess.check_output(["sbatch", "--parsable", "-w", "n3", "-c", "4", "--wrap", "sleep 600"], text=True)
-    other = other.strip()
+    wanted = ["sbatch", "--parsable", "--output=/dev/null", "-w", "n3", "-c", "4", "--wrap", "sleep 600"]
+    other = subprocess.check_output(wanted, text=True).strip()
     jobs = Jobs(tmp_path)
     until(lambda: len(jobs.workers()) == 2, 60, jobs.output)
     assert Counter(jobs.states.values()) == {"RUNNING": 2, "PENDING": 1}
