@@ -12,6 +12,7 @@ from shoal._core.errors import ShoalError
 from shoal.engines.ray import CALLS, connected
 
 DIED = "Initialization failure from server: RuntimeError: Starting Ray client server failed. See the log"
+DIED_LATER = "Initialization failure from server: RuntimeError: Proxy failed to Connect to backend! Check the log"
 
 
 class Played:
@@ -42,8 +43,9 @@ def head() -> Iterator[str]:
         yield f"ray://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_a_client_whose_server_died_as_it_started_calls_again_and_says_so(head: str):
-    played = Played(deaths=2)
+@pytest.mark.parametrize("words", [DIED, DIED_LATER])
+def test_a_client_whose_server_died_as_it_started_calls_again_and_says_so(head: str, words: str):
+    played = Played(deaths=2, error=ConnectionAbortedError(words))
     with pytest.warns(UserWarning, match="connecting again"):
         assert connected(played, head, None) == "here"
     assert played.calls == 3

@@ -148,6 +148,10 @@ headGroupSpec:
               name: dashboard
             - containerPort: 10001
               name: client
+          env:
+            # With it, servers for ray:// may die as they start: https://github.com/grpc/grpc/issues/43055.
+            - name: GRPC_ENABLE_FORK_SUPPORT
+              value: "0"
           resources:
             limits:
               cpu: "2"
@@ -320,7 +324,10 @@ setup_commands:
 
 head_start_ray_commands:
   - ray stop
-  - RAY_AUTH_MODE=token ray start --head --port=6379 --autoscaling-config=~/ray_bootstrap_config.yaml
+  # With gRPC's fork support servers for ray:// may die as they start: https://github.com/grpc/grpc/issues/43055.
+  - >-
+    RAY_AUTH_MODE=token GRPC_ENABLE_FORK_SUPPORT=0
+    ray start --head --port=6379 --autoscaling-config=~/ray_bootstrap_config.yaml
 
 worker_start_ray_commands:
   - ray stop

@@ -139,8 +139,17 @@ def _make_token() -> None:
 
 
 def _ray(*arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a command of Ray's, its token authentication on."""
-    environment = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0", **os.environ}
+    """Run a command of Ray's, its token authentication on.
+
+    With gRPC's fork handlers on, one in a few hundred of the servers that a head forks for its clients (``ray://``)
+    aborts before it is one: https://github.com/grpc/grpc/issues/43055.
+    """
+    environment = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "GRPC_ENABLE_FORK_SUPPORT": "0",
+        **os.environ,
+    }
     command = [sys.executable, "-m", "ray.scripts.scripts", *arguments]
     return subprocess.run(command, capture_output=quiet, text=True, check=False, env=environment)
 

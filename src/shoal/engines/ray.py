@@ -28,6 +28,7 @@ from shoal.engines.cluster import LIMIT, ClusterEngine
 from shoal.engines.places import ClusterLease, shown
 
 CALLS = 4  # how often a client from outside calls, if the head's server for it ends as it starts
+DIED = ("Starting Ray client server failed", "Proxy failed to Connect to backend")  # what Ray says of that
 CONNECT_LIMIT = 5.0  # seconds for something to answer where the cluster is said to be
 LAST_CLUSTER = Path("/tmp/ray/ray_current_cluster")  # where Ray writes down which cluster this machine is part of
 RESERVE_LIMIT = 10.0  # seconds in which Ray reserves what was free a moment ago
@@ -251,16 +252,17 @@ def connected(ray: Any, address: str, runtime_env: Mapping[str, Any] | None) -> 
 
 
 def _connect(ray: Any, address: str, **settings: Any) -> None:
-    """Connect. The head starts a server of its own for each client from outside, which may die at once on a busy one.
+    """Connect. The head starts a server of its own for each client from outside, which may die as it starts.
 
-    Ray names that and leaves it to the caller; another call is another client, and gets another server.
+    It does on a head that ``shoal start`` has not started, see there. Ray names that, after half a minute or more, and
+    leaves it to the caller; another call is another client, and gets another server.
     """
     for left in reversed(range(CALLS)):
         try:
             ray.init(address=address, **settings)
             return
         except ConnectionAbortedError as error:
-            if "Starting Ray client server failed" not in str(error) or not left:
+            if not left or not any(words in str(error) for words in DIED):
                 raise
             warnings.warn(
                 f"the server for this client ended as it started on {address}: connecting again", stacklevel=5
