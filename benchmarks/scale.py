@@ -45,7 +45,7 @@ from shoal._core.messages import (
 )
 from shoal._core.scaling import GroupRequest
 from shoal._runtime.preparation import prepared
-from shoal._worker.connection import connect, dealer
+from shoal._worker.network import connect, dealer
 
 ON_EACH = 8
 PLAYERS = 4

@@ -19,6 +19,7 @@ from workers import fit, wait_for
 from shoal import train
 from shoal._core.messages import Batch, HostHello, Pulse, Ready, StartWorker, WorkerHello
 from shoal._runtime.channel import Channel, HostPeer, WorkerPeer, identity, peer_of
+from shoal._worker.connection import connection
 from shoal.abc import Framework
 from shoal.train import DataParallelTrainer, Result, RunConfig, ScalingConfig
 
@@ -97,23 +98,12 @@ def test_names_of_peers_are_read_back():
 @pytest.mark.parametrize("host", [None, "127.0.0.1"])
 def test_a_stranger_without_the_token_is_not_heard(host: str | None):
     channel = Channel(host)
-    context = zmq.Context()
     endpoint = channel.endpoint
-
-    def connect(name: bytes) -> zmq.Socket[bytes]:
-        socket = context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.IDENTITY, name)
-        if endpoint.server_key:
-            socket.curve_serverkey = endpoint.server_key.encode()
-            socket.curve_publickey = endpoint.client_public.encode()
-            socket.curve_secretkey = endpoint.client_secret.encode()
-        socket.connect(endpoint.address)
-        return socket
 
     def hello(token: str) -> bytes:
         return msgspec.msgpack.encode(Batch(messages=[WorkerHello(token=token, pid=1), Ready()]))
 
-    stranger, friend = connect(b"w/run/1/0"), connect(b"w/run/1/1")
+    stranger, friend = connection(endpoint, "w/run/1/0", 20), connection(endpoint, "w/run/1/1", 20)
     stranger.send(hello("wrong"))
     stranger.send(b"\x00 not even a message")
     friend.send(hello(endpoint.token))
@@ -122,13 +112,12 @@ def test_a_stranger_without_the_token_is_not_heard(host: str | None):
     assert {peer.rank for peer, _ in heard} == {1}
     stranger.close(0)
     friend.close(0)
-    context.term()
     channel.close()
 
 
 def test_the_socket_of_a_local_run_is_private():
     channel = Channel()
-    directory = Path(channel.endpoint.address.removeprefix("ipc://")).parent
+    directory = Path(channel.endpoint.address.removeprefix("unix://")).parent
     assert directory.stat().st_mode & 0o777 == 0o700
     channel.close()
     assert not directory.exists()

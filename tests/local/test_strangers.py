@@ -18,9 +18,9 @@ import zmq
 from shoal import train
 from shoal._core.messages import Batch, Endpoint, HostHello, Report, WorkerHello, WorkerOutput
 from shoal._host.place import towards
-from shoal._runtime import context
+from shoal._runtime import context, preparation
 from shoal._runtime.channel import Channel
-from shoal._worker.connection import connect, dealer
+from shoal._worker.network import connect, dealer
 from shoal.engines.local import LocalEngine
 
 encode = msgspec.msgpack.Encoder().encode
@@ -174,18 +174,20 @@ def test_what_is_recorded_cannot_be_played_again(channel: Channel, peers: zmq.Co
     peer.close()
 
 
-def test_a_run_goes_on_under_attack_and_says_so_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_goes_on_under_attack_and_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     context.shutdown()  # the engine of earlier tests, with its host
     engine = LocalEngine()
     engine.listen_on = "127.0.0.1"
     context._engine = engine
     seen: dict[str, str] = {}
     endpoints: list[Endpoint] = []
-    original = Channel._listen_tcp
 
-    def listen(self: Channel, host: str) -> Endpoint:
-        endpoints.append(original(self, host))
-        return endpoints[-1]
+    class Watched(Channel):
+        def __init__(self, host: str | None = None):
+            super().__init__(host)
+            endpoints.append(self.endpoint)
 
     def attack() -> None:
         while not endpoints:
@@ -201,7 +203,7 @@ def test_a_run_goes_on_under_attack_and_says_so_once(tmp_path: Path, capsys: pyt
             time.sleep(0.1)
             train.report({"step": step})
 
-    Channel._listen_tcp = listen  # type: ignore[method-assign]
+    monkeypatch.setattr(preparation, "Channel", Watched)
     attacker = threading.Thread(target=attack)
     attacker.start()
     try:
@@ -211,7 +213,6 @@ def test_a_run_goes_on_under_attack_and_says_so_once(tmp_path: Path, capsys: pyt
             run_config=train.RunConfig(name="attacked", storage_path=str(tmp_path)),
         ).fit()
     finally:
-        Channel._listen_tcp = original  # type: ignore[method-assign]
         attacker.join()
         context.shutdown()
     assert result.metrics["step"] == 39

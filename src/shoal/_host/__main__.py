@@ -17,14 +17,14 @@ def main() -> None:
     if sys.argv[1] == "-":
         directory = Path(tempfile.mkdtemp(prefix="shoal-host-"))
     network, forks = socket.socketpair()
-    # Both sides need these modules. They start no thread: that takes a zmq context, which only the network side makes.
     from shoal._host import forks as fork_server
-    from shoal._host import host
 
     if os.fork() == 0:
         network.close()
         fork_server.run(forks)
     forks.close()
+    from shoal._host import host  # zmq is nothing that each fork should bear
+
     host.run(network, directory, parent)
 
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,12 @@ from shoal._host import wire
 from shoal._host.native import StackReader
 from shoal._host.output import Output
 from shoal._host.place import import_path, machine, network_variables
-from shoal._worker.connection import connect, dealer, kept_task
+from shoal._worker.connection import connection, kept_task
 from shoal._worker.process import Birth
 
 BATCH_SECONDS = 0.02  # output waits this long for more of it
 PULSES_PER_LIMIT = 4
+FRAMES_IN_FLIGHT = 1000
 
 
 class Serve(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -84,18 +86,16 @@ class Link:
         self.heard_at = time.monotonic()
         self.pulse_at = self.heard_at
         self._encode = msgspec.msgpack.Encoder().encode
-        self.socket = dealer(context, f"h/{order.host}")
-        self.socket.setsockopt(zmq.LINGER, 500)
-        connect(self.socket, order.endpoint)
+        self.connection = connection(order.endpoint, f"h/{order.host}", FRAMES_IN_FLIGHT, context)
         self.say(HostHello(token=order.endpoint.token, hostname=hostname, pid=os.getpid(), limit=order.limit))
 
     def say(self, message: FromHost) -> bool:
         """Send a message; false where the supervisor is so far behind that it must be tried again later."""
-        try:
-            self.socket.send(self._encode(message), zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
+        return self.connection.send(self._encode(message))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close(linger=0.5)
 
 
 class Host:
@@ -116,12 +116,13 @@ class Host:
         self._directory = directory
         self._hostname = machine()
         self._name = ""
-        self._context = zmq.Context(1)
+        self._context = zmq.Context(1)  # starts threads when there is a supervisor on another machine
         self._poller = zmq.Poller()
         self._links: dict[str, Link] = {}
         self._outputs: dict[wire.Key, Output] = {}
         self._exits: list[wire.Gone] = []
         self._served: dict[str, str] = {}  # the supervisor of each run that has workers here
+        self._tasks: defaultdict[str, list[Path]] = defaultdict(list)  # large ones, kept for the workers of a run
         self._stacks = StackReader()
         self._quiet_until = 0.0
         self._listening: set[int] = set()
@@ -151,19 +152,21 @@ class Host:
                         return
                 elif source == self._stacks.descriptor:
                     self._tell_stacks()
-                elif isinstance(source, zmq.Socket):
-                    self._take_orders(source)
+                else:
+                    self._listen_to(source)
             now = time.monotonic()
             if now >= self._quiet_until:
                 self._pass_outputs_on()
             self._pass_exits_on()
             self._beat(now)
+            for link in self._links.values():
+                self._watch(link)
 
     def close(self) -> None:
         """Close the connections. Closing the socket pair ends the fork server, and with it every worker."""
         self._forks.close()
         for link in self._links.values():
-            link.socket.close()
+            link.close()
         self._context.term()
 
     # ---- orders -----------------------------------------------------------------------------------------------------
@@ -182,33 +185,44 @@ class Host:
                 continue
             elif isinstance(order, Serve):
                 link = self._links[order.run_id] = Link(self._context, order, self._hostname)
-                self._poller.register(link.socket, zmq.POLLIN)
+                self._poller.register(link.connection.source, zmq.POLLIN)
             elif isinstance(order, Drop):
                 self._drop(order.run_id)
             else:
                 return False
         return True
 
-    def _take_orders(self, source: zmq.Socket[bytes]) -> None:
-        run_id = next((run_id for run_id, link in self._links.items() if link.socket is source), None)
-        while run_id is not None and run_id in self._links:
-            try:
-                order = self._order_decoder.decode(source.recv(zmq.NOBLOCK))
-            except zmq.Again:
-                return
-            link = self._links[run_id]
+    def _listen_to(self, source: int | zmq.Socket[bytes]) -> None:
+        """Take the orders of a supervisor, if that is what the source is: the outputs of workers are read together."""
+        link = next((link for link in self._links.values() if link.connection.source == source), None)
+        if link is None:
+            return
+        while frames := link.connection.receive():
             link.heard_at = time.monotonic()
-            if isinstance(order, StartWorker):
-                self._start(link, order)
-            elif isinstance(order, KeepTask):
-                file = kept_task(str(self._directory), order.run_id, order.name)
-                file.write_bytes(order.data)
-            elif isinstance(order, KillWorkers):
-                for rank in order.ranks:
-                    wire.send(self._forks, wire.Kill(key=wire.Key(order.run_id, order.attempt, rank)))
-            elif isinstance(order, ReadStacks):
-                self._stacks.ask(order.run_id, order.attempt, order.pids)
-                self._served[order.run_id] = run_id
+            for frame in frames:
+                self._take_order(link, self._order_decoder.decode(frame))
+
+    def _watch(self, link: Link) -> None:
+        """Wait for orders, and for room where something of what was said has not gone yet."""
+        source = link.connection.source
+        if not link.connection.closed:
+            self._poller.register(source, zmq.POLLIN if link.connection.flush() else zmq.POLLIN | zmq.POLLOUT)
+        elif source in self._poller:
+            self._poller.unregister(source)
+
+    def _take_order(self, link: Link, order: ToHost) -> None:
+        if isinstance(order, StartWorker):
+            self._start(link, order)
+        elif isinstance(order, KeepTask):
+            file = kept_task(str(self._directory), order.run_id, order.name)
+            file.write_bytes(order.data)
+            self._tasks[order.run_id].append(file)
+        elif isinstance(order, KillWorkers):
+            for rank in order.ranks:
+                wire.send(self._forks, wire.Kill(key=wire.Key(order.run_id, order.attempt, rank)))
+        elif isinstance(order, ReadStacks):
+            self._stacks.ask(order.run_id, order.attempt, order.pids)
+            self._served[order.run_id] = link.order.run_id
 
     def _start(self, link: Link, order: StartWorker) -> None:
         key = wire.Key(order.run_id, order.attempt, order.rank)
@@ -251,8 +265,9 @@ class Host:
             if self._served.get(key.run_id) == run_id:
                 wire.send(self._forks, wire.Kill(key=key))
         link.say(HostLeaves())
-        self._poller.unregister(link.socket)
-        link.socket.close()
+        if link.connection.source in self._poller:
+            self._poller.unregister(link.connection.source)
+        link.close()
 
     def _link_of(self, run_id: str) -> Link | None:
         """Return the conversation with the supervisor of a run."""
@@ -266,14 +281,14 @@ class Host:
         waits += [link.pulse_at - now for link in self._links.values() if link.order.limit]
         if self._quiet_until > now:
             waits.append(self._quiet_until - now)
-        if self._exits:
+        if self._exits or any(output.held for output in self._outputs.values()):
             waits.append(0.05)
         return max(0.0, min(waits))
 
     def _listen_to_outputs(self) -> None:
         """Watch the pipes of workers, but not for a moment after each batch: a line a message would slow training."""
         quiet = time.monotonic() < self._quiet_until
-        wanted = set() if quiet else {output.read_end for output in self._outputs.values() if output.open}
+        wanted = set() if quiet else {o.read_end for o in self._outputs.values() if o.open and not o.held}
         for descriptor in self._listening - wanted:
             self._poller.unregister(descriptor)
         for descriptor in wanted - self._listening:
@@ -329,7 +344,7 @@ class Host:
         output.close()
         if not any(other.run_id == key.run_id for other in self._outputs):
             self._served.pop(key.run_id, None)
-            for task in self._directory.glob(f"{key.run_id}.task-*"):
+            for task in self._tasks.pop(key.run_id, []):
                 task.unlink(missing_ok=True)
         shutil.rmtree(self._directory / f"{key.run_id}-{key.attempt}-{key.rank}", ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The supervisor's end of every conversation: one ROUTER socket for all hosts and workers of a run.
+"""The supervisor's end of every conversation with a host or a worker.
 
 On one machine it is a unix socket in a private directory; between machines it is TCP with CURVE keys made for the run.
 A peer is heard only after a hello with the run's token.
@@ -6,23 +6,18 @@ A peer is heard only after a hello with the run's token.
 
 from __future__ import annotations
 
-import os
 import secrets
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import zmq
 
-from shoal._core.messages import Batch, Endpoint, FromHost, FromWorker, HostHello, ToHost, ToWorker, WorkerHello
+from shoal._core.messages import Batch, FromHost, FromWorker, HostHello, ToHost, ToWorker, WorkerHello
 from shoal._runtime.guard import Guard
-
-FRAMES_IN_FLIGHT = 20  # from each peer; more wait with the peer, whose report() then waits too
-FRAME_LIMIT = 2**30  # bytes
-UNIX_PATH_LIMIT = 100  # bytes; the kernel allows 107
+from shoal._runtime.local_listener import LocalListener
+from shoal._runtime.network_listener import NetworkListener
 
 
 class HostPeer(NamedTuple):
@@ -65,17 +60,8 @@ class Channel:
 
     def __init__(self, host: str | None = None):
         """Listen on a private unix socket, or on a free TCP port of the address ``host``."""
-        self._context = zmq.Context(1)
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.setsockopt(zmq.LINGER, 200)
-        self._socket.setsockopt(zmq.SNDHWM, 100_000)
-        self._socket.setsockopt(zmq.RCVHWM, FRAMES_IN_FLIGHT)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, FRAME_LIMIT)
-        self._guard: Guard | None = None
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self.endpoint = self._listen_tcp(host) if host else self._listen_unix()
+        self._listener: NetworkListener | LocalListener = NetworkListener(host) if host else LocalListener()
+        self.endpoint = self._listener.endpoint
         self._known: set[Peer] = set()
         self._waiting: defaultdict[Peer, list[bytes]] = defaultdict(list)
         self._encode = msgspec.msgpack.Encoder().encode
@@ -85,20 +71,16 @@ class Channel:
     @property
     def strangers(self) -> Guard | None:
         """Who says when somebody was refused; ``None`` on a private unix socket."""
-        return self._guard
+        return self._listener.guard
 
     @property
-    def socket(self) -> zmq.Socket[bytes]:
-        """The socket, for a poller."""
-        return self._socket
+    def source(self) -> int | zmq.Socket[bytes]:
+        """What a poller of zmq is to watch."""
+        return self._listener.source
 
     def receive(self, limit: int) -> Iterator[tuple[Peer, FromHost | FromWorker]]:
-        """Yield what has arrived, at most ``limit`` frames, without waiting."""
-        for _ in range(limit):
-            try:
-                name, *_, frame = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        """Yield what has arrived, over a network at most ``limit`` frames, without waiting."""
+        for name, frame in self._listener.receive(limit):
             try:
                 peer = peer_of(name)
                 messages = self._decode_batch(frame).messages if isinstance(peer, WorkerPeer) else None
@@ -113,7 +95,7 @@ class Channel:
         """Send, or keep until the peer has said hello. A peer that is gone by now is not an error."""
         frame = self._encode(message)
         if peer in self._known:
-            self._send(peer, frame)
+            self._listener.send(identity(peer), frame)
         else:
             self._waiting[peer].append(frame)
 
@@ -127,12 +109,7 @@ class Channel:
 
     def close(self) -> None:
         """Stop listening."""
-        if self._guard is not None:
-            self._guard.close()
-        self._socket.close()
-        self._context.term()
-        if self._directory:
-            self._directory.cleanup()
+        self._listener.close()
 
     def _is_known(self, peer: Peer, message: FromHost | FromWorker) -> bool:
         if isinstance(message, (HostHello, WorkerHello)):
@@ -140,39 +117,5 @@ class Channel:
                 return False
             self._known.add(peer)
             for frame in self._waiting.pop(peer, []):
-                self._send(peer, frame)
+                self._listener.send(identity(peer), frame)
         return peer in self._known
-
-    def _send(self, peer: Peer, frame: bytes) -> None:
-        try:
-            self._socket.send_multipart([identity(peer), frame], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-
-    def _listen_unix(self) -> Endpoint:
-        parent = tempfile.gettempdir()
-        if len(os.fsencode(parent)) > UNIX_PATH_LIMIT - 20:
-            parent = "/tmp"
-        self._directory = tempfile.TemporaryDirectory(prefix="shoal-", dir=parent, ignore_cleanup_errors=True)
-        address = f"ipc://{Path(self._directory.name, 's')}"
-        self._socket.bind(address)
-        return Endpoint(address=address, token=secrets.token_hex(16))
-
-    def _listen_tcp(self, host: str) -> Endpoint:
-        server_public, server_secret = zmq.curve_keypair()
-        client_public, client_secret = zmq.curve_keypair()
-        self._guard = Guard(self._context, self._socket, client_public)
-        self._socket.curve_server = True
-        self._socket.curve_publickey = server_public
-        self._socket.curve_secretkey = server_secret
-        self._socket.ipv6 = ":" in host
-        place = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
-        port = self._socket.bind_to_random_port(place)
-        return Endpoint(
-            address=f"{place}:{port}",
-            token=secrets.token_hex(16),
-            server_key=server_public.decode(),
-            client_public=client_public.decode(),
-            client_secret=client_secret.decode(),
-        )

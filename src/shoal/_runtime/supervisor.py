@@ -163,7 +163,7 @@ class Supervisor:
 
     def run(self, over: Callable[[], bool]) -> None:
         """Work until it is over."""
-        self._poller.register(self._channel.socket, zmq.POLLIN)
+        self._poller.register(self._channel.source, zmq.POLLIN)
         self.watch(self._wake_read, self._woken)
         if self._channel.strangers is not None:
             self.watch(self._channel.strangers.monitor, self._tell_of_strangers)
@@ -180,7 +180,7 @@ class Supervisor:
     def _turn(self) -> None:
         more = False
         for source, _ in self._poller.poll(math.ceil(self._patience() * 1000)):
-            if source == self._channel.socket:
+            if source == self._channel.source:
                 more = True
             else:
                 self._watched[source]()

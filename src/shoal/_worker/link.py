@@ -16,10 +16,9 @@ from collections import deque
 from collections.abc import Callable
 
 import msgspec
-import zmq
 
 from shoal._core.messages import Batch, Boot, FromWorker, Report, ToWorker, WorkerHello
-from shoal._worker.connection import connect, dealer
+from shoal._worker.connection import Connection, connection
 from shoal._worker.usage import Meter
 
 QUEUE_LIMIT = 10_000  # messages; then say() waits, so that memory stays flat
@@ -106,58 +105,41 @@ class Link:
             self._room.wait(1.0)
 
     def _run(self) -> None:
-        context = zmq.Context(1)
-        socket = self._connect(context)
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(self._wake_read, zmq.POLLIN)
+        boot = self._boot
+        link = connection(boot.endpoint, f"w/{boot.run_id}/{boot.attempt}/{boot.rank}", FRAMES_IN_FLIGHT)
         meter, due = Meter(), time.monotonic() + FIRST_MEASURE
         while not (self._closing and not self._queue):
             if self._queue:
-                self._send_batch(socket)
-                self._wait(poller, 0.0 if len(self._queue) >= BATCH_LIMIT else REST)
+                self._send_batch(link)
+                self._wait(link, 0.0 if len(self._queue) >= BATCH_LIMIT else REST)
             else:
                 self._asleep = True
                 if not self._queue:
-                    self._wait(poller, max(REST, due - time.monotonic()))
+                    self._wait(link, max(REST, due - time.monotonic()))
                 self._asleep = False
             if time.monotonic() >= due:
                 due = time.monotonic() + ALIVE_INTERVAL
                 self._queue.append(meter.read())
-            self._listen(socket)
-        socket.close(linger=2000)
-        context.term()
+            self._listen(link)
+        link.close(linger=2.0)
 
-    def _wait(self, poller: zmq.Poller, seconds: float) -> None:
-        for source, _ in poller.poll(round(seconds * 1000)):
-            if source == self._wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    for number in set(os.read(self._wake_read, 4096)) & self._notices.keys():
-                        self._notices[number]()
+    def _wait(self, link: Connection, seconds: float) -> None:
+        link.wait(seconds, self._wake_read)
+        with contextlib.suppress(BlockingIOError):
+            for number in set(os.read(self._wake_read, 4096)) & self._notices.keys():
+                self._notices[number]()
 
-    def _send_batch(self, socket: zmq.Socket[bytes]) -> None:
+    def _send_batch(self, link: Connection) -> None:
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_LIMIT))]
         frame = _encode(Batch(messages=batch))
-        while True:
-            try:
-                socket.send(frame, zmq.NOBLOCK)
-                break
-            except zmq.Again:  # the supervisor is behind: go on listening, a stop may be on its way
-                socket.poll(100, zmq.POLLOUT | zmq.POLLIN)
-                self._listen(socket)
+        taken = link.send(frame)
+        while not (taken and link.flush()):  # the supervisor is behind: go on listening, a stop may be on its way
+            link.wait(0.1)
+            self._listen(link)
+            taken = taken or link.send(frame)
         self._room.set()
 
-    def _listen(self, socket: zmq.Socket[bytes]) -> None:
-        while True:
-            try:
-                frame = socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self.receive(_decoder.decode(frame))
-
-    def _connect(self, context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-        boot = self._boot
-        socket = dealer(context, f"w/{boot.run_id}/{boot.attempt}/{boot.rank}")
-        socket.setsockopt(zmq.SNDHWM, FRAMES_IN_FLIGHT)
-        connect(socket, boot.endpoint)
-        return socket
+    def _listen(self, link: Connection) -> None:
+        while frames := link.receive():
+            for frame in frames:
+                self.receive(_decoder.decode(frame))
