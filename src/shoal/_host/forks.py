@@ -26,9 +26,11 @@ from shoal._core.messages import ExitInfo
 from shoal._host import wire
 from shoal._host.exits import exit_info, out_of_memory_kills
 from shoal._worker.main import main as worker_main
-from shoal._worker.process import Birth, become, die_with_parent
+from shoal._worker.process import Birth, become, die_with_parent, make_ready
 
 PR_SET_CHILD_SUBREAPER = 36
+# Without the making of enums of what there was before, which takes a worker a tenth of a millisecond.
+set_signal = getattr(signal.signal, "__wrapped__", signal.signal)
 
 
 class ForkServer:
@@ -43,6 +45,7 @@ class ForkServer:
 
     def serve(self) -> None:
         """Work until the network side is gone, then leave nothing behind."""
+        make_ready()
         gc.freeze()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
@@ -104,7 +107,7 @@ class ForkServer:
         if "SLURM_JOB_ID" not in os.environ:  # there they mean the job, and what does not know them goes on
             wanted += [signal.SIGUSR1, signal.SIGUSR2]
         for number in wanted:
-            signal.signal(number, signal.SIG_DFL)
+            set_signal(number, signal.SIG_DFL)
         os.setsid()
         self._sock.close()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -115,7 +118,8 @@ class ForkServer:
 
     def _preload(self, birth: Birth) -> None:
         """Import what the framework names. What cannot be imported here fails, and is told, in the worker itself."""
-        missing = [name for name in birth.preload if name not in self._preloaded]
+        over_network = ["shoal._worker.network"] if birth.boot.endpoint.server_key else []
+        missing = [name for name in [*over_network, *birth.preload] if name not in self._preloaded]
         if not missing:
             return
         before = sys.path[:]
@@ -128,6 +132,7 @@ class ForkServer:
                 traceback.print_exc()
         sys.path[:] = before
         self._preloaded.update(missing)
+        make_ready()
         # Objects that exist now live as long as this process: a collection in a worker must not copy their pages.
         gc.freeze()
         gc.enable()
@@ -155,7 +160,8 @@ class ForkServer:
             kill_orphans()
 
     def _describe(self, pid: int, status: int, max_rss: int) -> ExitInfo:
-        kills = out_of_memory_kills()
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        kills = out_of_memory_kills() if killed else 0
         info = exit_info(pid, status, max_rss, out_of_memory=kills > self._oom_kills)
         if info.out_of_memory:
             self._oom_kills = kills

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 INTERFACE = "SHOAL_HOST_INTERFACE"
 
 
@@ -51,6 +49,8 @@ def towards(endpoint: str) -> str:
 
 def interface_of(address: str) -> str:
     """Return the name of the interface that has an address; nothing if none has."""
+    import psutil
+
     for name, entries in psutil.net_if_addrs().items():
         if any(entry.address.partition("%")[0] == address for entry in entries):
             return name
@@ -59,6 +59,8 @@ def interface_of(address: str) -> str:
 
 def address_of(interface: str) -> str:
     """Return the address of a network interface, IPv4 where it has one; raise ``OSError`` if it has none."""
+    import psutil
+
     interfaces = psutil.net_if_addrs()
     for family in (socket.AF_INET, socket.AF_INET6):
         for entry in interfaces.get(interface, []):

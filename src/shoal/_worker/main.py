@@ -54,7 +54,7 @@ def main(boot: Boot) -> NoReturn:
 
 def next_session(last: Session, link: Link) -> Session:
     """Make the session of the trial that this process runs next."""
-    session = Session(last.scratch)
+    session = Session(last.scratch_path)
     session.attach(link)
     sessions.install(session)
     last.hand_over(session)
@@ -128,7 +128,7 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
         remember_sources(session.task.sources)
         if session.task.reused:
             own_log(session.task)
-        todo: Task = task or task_of(session.task, os.path.dirname(session.scratch))
+        todo: Task = task or task_of(session.task, os.path.dirname(session.scratch_path))
         if session.task.config:
             todo = replace(todo, config=cloudpickle.loads(session.task.config))
         session.open(todo)

@@ -29,6 +29,17 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool
 
 
+_environment: dict[str, str] | None = None
+_streams: tuple[TextIO, TextIO] | None = None
+
+
+def make_ready() -> None:
+    """Do in a process that forks what each of its children would do otherwise. Call it again after an import."""
+    global _environment, _streams
+    _environment = dict(os.environ)
+    _streams = _streams or (_text_stream(1), _text_stream(2))
+
+
 def become(birth: Birth) -> None:
     """Make this process look to the user's function as if the driver's script had been started in it."""
     die_with_parent()
@@ -46,19 +57,18 @@ def become(birth: Birth) -> None:
     except OSError:
         os.makedirs(birth.boot.scratch, exist_ok=True)
         os.chdir(birth.boot.scratch)
-    sys.stdout = _text_stream(1)
-    sys.stderr = _text_stream(2)
+    sys.stdout, sys.stderr = _streams or (_text_stream(1), _text_stream(2))
     if "numpy" in sys.modules:  # forks share its state; Python's own random module reseeds by itself
         sys.modules["numpy"].random.seed()
 
 
 def _set_environment(wanted: dict[str, str]) -> None:
     """Have exactly these variables. Most are the same already, and to set them all takes half a millisecond."""
-    for name in os.environ.keys() - wanted.keys():
+    there = dict(os.environ) if _environment is None else _environment
+    for name in there.keys() - wanted.keys():
         del os.environ[name]
-    for name, value in wanted.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    for name, value in wanted.items() - there.items():
+        os.environ[name] = value
 
 
 def _text_stream(descriptor: int) -> TextIO:

@@ -110,7 +110,7 @@ class Session:
     """
 
     def __init__(self, scratch: str):
-        self._scratch = scratch
+        self.scratch_path = scratch
         self.setup: Setup | None = None
         self.arrived = threading.Event()
         self.farewell = threading.Event()
@@ -156,8 +156,8 @@ class Session:
     @property
     def scratch(self) -> str:
         """A directory of this worker alone, made when it is asked for."""
-        os.makedirs(self._scratch, exist_ok=True)
-        return self._scratch
+        os.makedirs(self.scratch_path, exist_ok=True)
+        return self.scratch_path
 
     @property
     def task(self) -> Setup:

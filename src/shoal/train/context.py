@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +100,6 @@ class TrainContext:
 
     def get_trial_dir(self) -> str:
         """Return a scratch directory of this worker, which is removed with it. Checkpoints are never kept there."""
-        os.makedirs(self._session.scratch, exist_ok=True)
         return self._session.scratch
 
     def get_trial_resources(self) -> dict[str, float]:
