@@ -6,22 +6,23 @@ import copy
 import math
 
 import pytest
-from search_harness import Search
+from search_harness import SPACE, Search
 
 from shoal import tune
 from shoal._core import commands as do
 from shoal._core import search as on
 from shoal._core.events import PreemptionNotice, StopAsked, TimerFired
-from shoal._core.experiment import BUDGET_GRACE
+from shoal._core.experiment import BUDGET_GRACE, Experiment, SearchSpec
 from shoal._core.trials import Searcher, TrialScheduler, TrialStatus
 from shoal.tune.schedulers import (
     ASHAPromotionScheduler,
     ASHAScheduler,
+    FIFOScheduler,
     HyperBandScheduler,
     PopulationBasedTraining,
     ResourceChangingScheduler,
 )
-from shoal.tune.search import ConcurrencyLimiter
+from shoal.tune.search import BasicVariantGenerator, ConcurrencyLimiter
 from shoal.tune.stopper import CombinedStopper, DictStopper, FunctionStopper, MaximumIterationStopper
 
 DONE, ERROR, PAUSED, RUNNING, PENDING = (
@@ -76,10 +77,9 @@ def test_machines_that_come_are_counted():
 
 
 def test_nothing_is_started_before_the_search_begins():
-    from search_harness import Experiment, SearchSpec
-
-    search = Search()
-    machine = Experiment(SearchSpec(search_id="s"), search.machine._searcher, search.machine._scheduler, None)
+    searcher = BasicVariantGenerator(random_state=1)
+    searcher.set_search_properties("m", "max", SPACE, num_samples=4)
+    machine = Experiment(SearchSpec(search_id="s"), searcher, FIFOScheduler(), None)
     assert machine.handle(on.RoomChanged(trials=2), 0.0) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shoal._core.search import Resumption
 from shoal._core.trials import Trial, TrialStatus
 
 WAITING = frozenset({TrialStatus.PENDING, TrialStatus.PAUSED})
@@ -125,7 +126,12 @@ class TrialTable:
         self._list.append(trial)
 
     def started(self, trial: Trial) -> None:
-        """A trial is given a process."""
+        """A trial is given a process, and what it is to go on from."""
+        adoption = self.adoptions.pop(trial.trial_id, None)
+        if adoption is not None and adoption.source_id != trial.trial_id:
+            trial.saved_at = max(trial.reports, 1)  # it is given that checkpoint as one of its own
+            self.adopting[trial.trial_id] = adoption
+        trial.status, trial.started_before = TrialStatus.RUNNING, True
         self._idle.pop(trial.trial_id, None)
         self._processes[trial.trial_id] = None
         self.unplaced = trial.trial_id
@@ -159,31 +165,50 @@ class TrialTable:
         if not trial.finished:
             self._idle[trial.trial_id] = trial
 
-    def all_processes_are_gone(self) -> None:
-        """The driver that started them is dead, perhaps before it had given them what they were to go on from."""
-        self.adoptions = self.undelivered
-        self.adopting.clear()
-        for trial_id in self.with_process():
-            self.process_is_gone(self._all[trial_id])
+    def take_over(self, resumption: Resumption) -> None:
+        """Decide what becomes of trials that the last driver has left, or that had failed."""
+        self._all_processes_are_gone()
+        for trial in self._list:
+            if trial.status is TrialStatus.ERROR and (resumption.errored or resumption.restart_errored):
+                self._revive(trial, resumption.restart_errored)
+            elif trial.finished:
+                continue
+            elif not resumption.unfinished:
+                self.end(trial, TrialStatus.TERMINATED)
+            elif trial.status is TrialStatus.RUNNING:
+                trial.status = TrialStatus.PENDING
+                self.first(trial)
 
-    def ended(self, trial: Trial) -> None:
+    def end(self, trial: Trial, status: TrialStatus) -> None:
         """A trial does not go on."""
+        trial.status = status
         self._live.pop(trial.trial_id, None)
         self._idle.pop(trial.trial_id, None)
         self.adoptions.pop(trial.trial_id, None)
         self.adopting.pop(trial.trial_id, None)
         self._not_first(trial)
 
-    def revive(self, trial: Trial) -> None:
-        """A trial that had failed is to be tried again."""
-        trial.status = TrialStatus.PENDING
-        self._live[trial.trial_id] = self._idle[trial.trial_id] = trial
-        self.first(trial)
-
     def first(self, trial: Trial) -> None:
         """Have a trial go on before all others."""
         if trial.trial_id not in self._first:
             self._first.append(trial.trial_id)
+
+    def _all_processes_are_gone(self) -> None:
+        """The driver that started them is dead, perhaps before it had given them what they were to go on from."""
+        self.adoptions = self.undelivered
+        self.adopting.clear()
+        for trial_id in self.with_process():
+            self.process_is_gone(self._all[trial_id])
+
+    def _revive(self, trial: Trial, from_the_beginning: bool) -> None:
+        """A trial that had failed is to be tried again."""
+        trial.error = ""
+        if from_the_beginning:
+            trial.started_before = False
+            trial.reports = trial.saved_at = 0
+        trial.status = TrialStatus.PENDING
+        self._live[trial.trial_id] = self._idle[trial.trial_id] = trial
+        self.first(trial)
 
     def _not_first(self, trial: Trial) -> None:
         if trial.trial_id in self._first:
