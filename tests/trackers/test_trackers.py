@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -150,6 +151,24 @@ def test_a_tracker_that_does_not_answer_does_not_keep_a_run_from_its_end(
     assert fit(Silent(), tmp_path).metrics
     over.set()
     assert "Silent has not sent everything 0.2 s after the end" in capsys.readouterr().err
+
+
+def test_a_wait_for_a_tracker_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(tracking, "QUIET", 0.05)
+
+    class Slow(Ledger):
+        def end(self, run: Tracked, state: str, reason: str) -> None:
+            time.sleep(0.3)
+            super().end(run, state, reason)
+
+    ledger = Slow()
+    fit(ledger, tmp_path)
+    assert ledger.lines[-1] == ("close",)
+    said = capsys.readouterr().err
+    assert said.count("waiting for Slow to send what is left, for at most 29.95 s") == 1
+    assert "has not sent" not in said
 
 
 def test_a_callback_is_told_of_attempts_and_of_the_root_cause_of_a_failure(tmp_path: Path):

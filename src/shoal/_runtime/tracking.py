@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from typing import Any
 
 from shoal._core.tracker import RunTracking, Tracker, TrialTracking
+from shoal._runtime.display import write
 
 PATIENCE = 30.0  # seconds that the end of a run waits for what a tracker has not sent yet
+QUIET = 2.0  # seconds of that of which nothing is said
 
 
 class TrackerError(RuntimeError):
@@ -44,7 +47,12 @@ class Turns:
             return
         self._queue.put(("close", ()))
         self._queue.put(None)
-        self._thread.join(self._patience)
+        quiet = min(QUIET, self._patience)
+        self._thread.join(quiet)
+        if self._thread.is_alive() and self._patience > quiet:
+            text = f"shoal: waiting for {self._name} to send what is left, for at most {self._patience - quiet:g} s\n"
+            write(sys.stderr, text)
+            self._thread.join(self._patience - quiet)
         if self._thread.is_alive():
             self._errors.put(
                 f"{self._name} has not sent everything {self._patience:g} s after the end: "
