@@ -16,7 +16,7 @@ import cloudpickle
 
 from shoal._core.errors import UnpicklableError
 from shoal._worker.code import rebuilt
-from shoal._worker.session import Task
+from shoal._worker.task import Task
 
 DEPTH = 4
 

@@ -40,7 +40,7 @@ from shoal._runtime.validation import Validator
 from shoal._runtime.workers import Workers
 from shoal._version import __version__
 from shoal._worker.remote import Remote
-from shoal._worker.session import Task
+from shoal._worker.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

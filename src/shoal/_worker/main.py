@@ -19,7 +19,8 @@ from shoal._worker import session as sessions
 from shoal._worker.code import remember_sources
 from shoal._worker.connection import kept_task
 from shoal._worker.link import Link
-from shoal._worker.session import Session, StopTraining, Task
+from shoal._worker.session import Session
+from shoal._worker.task import StopTraining, Task
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal._worker import session as sessions
-from shoal._worker.session import Saved, StopTraining
+from shoal._worker.task import Saved, StopTraining
 from shoal.train.checkpoint import Checkpoint, checked_name, checkpoint_at, local_directory
 from shoal.train.validation import ValidationTaskConfig
 
