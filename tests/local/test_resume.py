@@ -17,7 +17,7 @@ from workers import fit, run_script, start_script, wait_for
 
 from shoal import train
 from shoal._runtime.lease import LocalLease
-from shoal.errors import RunExists, StorageError
+from shoal.errors import ControllerError, RunExists, StorageError
 from shoal.train import Checkpoint, DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig
 
 SCRIPT = """
@@ -182,6 +182,28 @@ def test_a_stale_lease_of_another_machine_is_taken_over(tmp_path: Path):
     mine.release()
     assert not lease.exists()
     LocalLease(tmp_path).release()
+
+
+def test_a_driver_that_was_taken_for_dead_ends_and_leaves_the_run_to_the_other(tmp_path: Path):
+    """A machine that slept, say: the other driver of a shared disk has seen no heartbeat of it for too long."""
+    lease = tmp_path / "slept" / "lease.json"
+    other = {"token": "x", "host": "elsewhere", "pid": 1, "began": 0.0, "beat": time.time()}
+
+    def take_over() -> None:
+        wait_for(lambda: (lease.parent / "metrics.jsonl").exists())
+        lease.write_text(json.dumps(other))
+
+    def train_func() -> None:
+        for step in range(600):
+            train.report({"step": step})
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=take_over)
+    thread.start()
+    with pytest.raises(ControllerError, match=r"was taken over by process 1 on elsewhere"):
+        fit(train_func, name="slept", storage_path=str(tmp_path))
+    thread.join()
+    assert json.loads(lease.read_text()) == other
 
 
 def test_of_many_that_take_a_lease_at_once_one_has_it(tmp_path: Path):

@@ -49,22 +49,36 @@ class LocalLease:
     interval = BEAT
 
     def __init__(self, directory: Path):
-        self._path = directory / LEASE
+        self._directory = directory
         self.token = secrets.token_hex(8)
-        with _alone(directory / ".lease.lock"):
-            holder = holder_of(self._path.parent)
+        with self._alone():
+            holder = holder_of(directory)
             if holder and alive(holder):
                 raise taken(str(directory), holder)
-            self.beat()
+            self._write()
 
     def beat(self) -> None:
         """Show that this driver lives."""
-        write_json(self._path, holder_now(self.token))
+        with self._alone():
+            holder = holder_of(self._directory)
+            if holder and holder.get("token") != self.token:  # this machine slept, say
+                raise taken_over(holder)
+            self._write()
 
     def release(self) -> None:
         """Give the right up."""
-        if (holder_of(self._path.parent) or {}).get("token") == self.token:
-            self._path.unlink(missing_ok=True)
+        if (holder_of(self._directory) or {}).get("token") == self.token:
+            (self._directory / LEASE).unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        write_json(self._directory / LEASE, holder_now(self.token))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one driver at a time look at the lease and write it. The kernel lets go of the lock of one that dies."""
+        with open(self._directory / ".lease.lock", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 class Unneeded:
@@ -99,12 +113,12 @@ def taken(place: str, holder: dict[str, object]) -> RunExists:
     )
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Let one driver at a time look at the lease and take it. The kernel lets go of the lock of one that dies."""
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def taken_over(holder: dict[str, object]) -> OSError:
+    """Return the error of a driver whose run another one drives by now."""
+    return OSError(
+        f"the run was taken over by process {holder.get('pid')} on {holder.get('host')}, since this driver's heartbeat "
+        "had not been seen for too long"
+    )
 
 
 def holder_of(directory: Path) -> dict[str, object] | None:

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 
-from shoal._runtime.lease import alive, holder_now, taken
+from shoal._runtime.lease import alive, holder_now, taken, taken_over
 from shoal._worker.remote import Remote
 
 FOLDER = "lease"
@@ -64,11 +64,7 @@ class RemoteLease:
     def beat(self) -> None:
         """Show that this driver lives."""
         if max(self._numbers(), default=0) > self.number:
-            holder = self._holder() or {}
-            raise OSError(
-                f"the run was taken over by process {holder.get('pid')} on {holder.get('host')}, since this driver's "
-                "heartbeat had not been seen for too long"
-            )
+            raise taken_over(self._holder() or {})
         (self._folder / _name(self.number)).write(self._content())
 
     def release(self) -> None:
