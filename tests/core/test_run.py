@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from harness import Story
 
@@ -36,6 +39,20 @@ def test_a_run_goes_from_asking_for_room_to_finished():
     assert story.end.value == b"v"
     assert story.run.last_row["loss"] == 0.5
     assert len(story.all(do.Release)) == 1
+
+
+def test_a_run_is_forgotten_without_the_garbage_collector():
+    story = Story(2).training()
+    story.finishes(0)
+    story.finishes(1)
+    story.reap()
+    run, attempt = weakref.ref(story.run), weakref.ref(story.run.attempt)
+    gc.disable()  # a search has thousands of runs: cycles would have it collect all the time
+    try:
+        del story
+        assert run() is attempt() is None
+    finally:
+        gc.enable()
 
 
 def test_the_run_is_over_only_when_every_process_is_gone():

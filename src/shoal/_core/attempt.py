@@ -6,7 +6,7 @@ What workers say and what becomes of them is taken in here; what follows from th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal._core import commands as do
 from shoal._core import events as on
@@ -108,23 +108,6 @@ class Attempt:
         self._notified = (RunState.PENDING, 0.0)
         self._hang = Hang(spec.failure.progress_timeout, outbox)
         self._inquiry = Inquiry(outbox)
-        self._listeners: dict[type[FromWorker], Callable[[Worker, Any], None]] = {
-            WorkerHello: self._hello,
-            Ready: self._ready,
-            Offer: self._offer,
-            Report: self._report,
-            Consult: self._consult,
-            Stored: self._stored,
-            Digests: self._digests,
-            AskCheckpoints: self._asked_for_checkpoints,
-            Finished: self._finished,
-            Failed: self._failed,
-            Left: self._left,
-            Stacks: self._stacks,
-            Preempted: self._preempted,
-            Calls: self._calls,
-            Alive: self._alive,
-        }
 
     @property
     def over(self) -> bool:
@@ -145,7 +128,7 @@ class Attempt:
         """Take what a worker said."""
         listener = self._listeners.get(type(event.message))
         if listener and 0 <= event.rank < len(self.group.workers):
-            listener(self.group.workers[event.rank], event.message)
+            listener(self, self.group.workers[event.rank], event.message)
 
     def _hello(self, worker: Worker, message: WorkerHello) -> None:
         if worker.phase is not Phase.STARTING or self.state is RunState.ENDING:
@@ -436,3 +419,21 @@ class Attempt:
             return
         self._notified = (self.state, now)
         self._out.emit(do.Notify(state=self.state, attempt=self.group.attempt, workers=self.group.phases()))
+
+    _listeners: ClassVar[dict[type[FromWorker], Callable[[Attempt, Worker, Any], None]]] = {
+        WorkerHello: _hello,
+        Ready: _ready,
+        Offer: _offer,
+        Report: _report,
+        Consult: _consult,
+        Stored: _stored,
+        Digests: _digests,
+        AskCheckpoints: _asked_for_checkpoints,
+        Finished: _finished,
+        Failed: _failed,
+        Left: _left,
+        Stacks: _stacks,
+        Preempted: _preempted,
+        Calls: _calls,
+        Alive: _alive,
+    }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal._core import commands as do
 from shoal._core import events as on
@@ -19,7 +18,7 @@ from shoal._core.records import AttemptEnded, AttemptStarted, History, RunEnded
 from shoal._core.room import Room
 from shoal._core.scaling import place
 from shoal._core.spec import RunSpec
-from shoal._core.states import RunState, Step, next_state
+from shoal._core.states import Course, RunState, Step
 from shoal._core.verdict import Verdict, judge
 
 LEAVE_AT = 0.8  # of the grace: who has not saved and returned by then stops at its next report
@@ -46,7 +45,6 @@ class Run:
     def __init__(self, spec: RunSpec, history: History | None = None, last_row: Mapping[str, Any] | None = None):
         self.spec = spec
         self.history = history or History()
-        self.state = RunState.PENDING
         self.attempt: Attempt | None = None
         self._earlier_row: dict[str, Any] = dict(last_row or {})
         self._slots: tuple[on.HostSlots, ...] = ()
@@ -56,27 +54,12 @@ class Run:
         self._out = Outbox(self.history)
         self._checkpoints = Checkpoints(spec.checkpoint, self._out)
         self._room = Room(spec.request, spec.resize_interval)
-        self._story: deque[str] = deque(maxlen=100)
-        self._handlers: dict[type[on.Event], Callable[[Any], None]] = {
-            on.Begin: self._begin,
-            on.Acquired: self._acquired,
-            on.CapacityChanged: self._capacity_changed,
-            on.Infeasible: self._infeasible,
-            on.Heard: self._heard,
-            on.Exited: self._exited,
-            on.NativeStacksRead: self._native_stacks_read,
-            on.HostLost: self._lost,
-            on.CommitDone: self._commit_done,
-            on.Inspected: self._inspected,
-            on.Validated: self._checkpoints.validated,
-            on.StorageFailed: self._storage_failed,
-            on.EngineSays: self._engine_says,
-            on.PreemptionNotice: self._preempted,
-            on.StopAsked: self._stop_asked,
-            on.Decided: self._decided,
-            on.StacksAsked: self._stacks_asked,
-            on.TimerFired: self._timer,
-        }
+        self._course = Course()
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands."""
+        return self._course.state
 
     @property
     def group(self) -> Group | None:
@@ -94,8 +77,8 @@ class Run:
             return []
         self._out.now = now
         if not (isinstance(event, on.Heard) and isinstance(event.message, (Report, Alive))):
-            self._story.append(f"{now:.3f} {self.state} {_brief(event)}")
-        self._handlers[type(event)](event)
+            self._course.note(now, _brief(event))
+        self._handlers[type(event)](self, event)
         if self._live is not None and self._live.over and not self._only_scores_are_missing(self._live):
             self._conclude(self._live)
         return self._out.take()
@@ -147,7 +130,7 @@ class Run:
         self._finish(Step.GIVE_UP, event.reason)
 
     def _start_attempt(self) -> None:
-        self._step(Step.ACQUIRED)
+        self._course.step(Step.ACQUIRED)
         number = self.history.attempts[-1].number + 1 if self.history.attempts else 1
         if self.attempt is None and number > 1:
             self._finish_what_the_last_driver_began(number - 1)
@@ -157,7 +140,9 @@ class Run:
         self._out.persist(AttemptStarted(attempt=number, world_size=len(hosts), hosts=hosts, checkpoint=group.start))
         self._earlier_row = self.last_row
         trained = float(self._earlier_row.get("time_total_s", 0.0))
-        self.attempt = Attempt(group, self.spec, self._checkpoints, self._out, self._step, trained_before=trained)
+        self.attempt = Attempt(
+            group, self.spec, self._checkpoints, self._out, self._course.step, trained_before=trained
+        )
         self._room.taken(self._out.now)
         self.attempt.start()
 
@@ -197,7 +182,7 @@ class Run:
             self._restart(verdict)
         elif verdict.step is Step.RESIZE:
             self._out.say(verdict.attempt_reason)
-            self._step(Step.RESIZE)
+            self._course.step(Step.RESIZE)
             self._notify()
             self._begin_again()
         else:
@@ -213,7 +198,7 @@ class Run:
             else ""
         )
         self._out.say(f"{verdict.attempt_reason}; starting again from {origin}{delay}{doubt}", "warning")
-        self._step(Step.RESTART)
+        self._course.step(Step.RESTART)
         self._notify()
         if verdict.wait:
             self._out.timer("backoff", verdict.wait)
@@ -229,7 +214,7 @@ class Run:
             self._prepare_attempt()
 
     def _finish(self, step: Step, reason: str, failures: list[Failure] | None = None) -> None:
-        self._step(step)
+        self._course.step(step)
         self._out.persist(RunEnded(state=self.state.value, reason=reason))
         self._out.emit(do.Release())
         self._notify()
@@ -278,6 +263,9 @@ class Run:
         self._checkpoints.committed(self._live.group, event.n)
         if self._room.may_grow(self._live.group, self._out.now):
             self._live.resize(f"there is room for {self._room.possible} workers; going on with more")
+
+    def _validated(self, event: on.Validated) -> None:
+        self._checkpoints.validated(event)
 
     def _storage_failed(self, event: on.StorageFailed) -> None:
         if self._broken_storage:
@@ -340,10 +328,6 @@ class Run:
 
     # ---- small things -----------------------------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> RunState:
-        self.state = next_state(self.state, step, list(self._story))
-        return self.state
-
     def _notify(self) -> None:
         group = self.group
         self._out.emit(
@@ -354,7 +338,30 @@ class Run:
             )
         )
 
+    _handlers: ClassVar[dict[type[on.Event], Callable[[Run, Any], None]]] = {
+        on.Begin: _begin,
+        on.Acquired: _acquired,
+        on.CapacityChanged: _capacity_changed,
+        on.Infeasible: _infeasible,
+        on.Heard: _heard,
+        on.Exited: _exited,
+        on.NativeStacksRead: _native_stacks_read,
+        on.HostLost: _lost,
+        on.CommitDone: _commit_done,
+        on.Inspected: _inspected,
+        on.Validated: _validated,
+        on.StorageFailed: _storage_failed,
+        on.EngineSays: _engine_says,
+        on.PreemptionNotice: _preempted,
+        on.StopAsked: _stop_asked,
+        on.Decided: _decided,
+        on.StacksAsked: _stacks_asked,
+        on.TimerFired: _timer,
+    }
+
 
 def _brief(event: on.Event) -> str:
+    if isinstance(event, on.Heard):  # the most frequent ones, and some have much to say
+        return f"Heard(attempt={event.attempt}, rank={event.rank}, {type(event.message).__name__})"
     text = repr(event)
     return text if len(text) <= 160 else text[:157] + "..."

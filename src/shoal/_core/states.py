@@ -6,6 +6,7 @@ A step that the table lacks is refused: it is a fault of shoal, and the error te
 from __future__ import annotations
 
 import enum
+from collections import deque
 
 from shoal._core.errors import ShoalError
 
@@ -80,6 +81,23 @@ def next_state(state: RunState, step: Step, story: list[str]) -> RunState:
         return TRANSITIONS[state, step]
     except KeyError:
         raise IllegalTransition(state, step, story) from None
+
+
+class Course:
+    """The course that a run takes: where it stands, and what has happened to it of late."""
+
+    def __init__(self) -> None:
+        self.state = RunState.PENDING
+        self._story: deque[str] = deque(maxlen=100)
+
+    def note(self, now: float, what: str) -> None:
+        """Keep in mind what happens at the time ``now``."""
+        self._story.append(f"{now:.3f} {self.state} {what}")
+
+    def step(self, step: Step) -> RunState:
+        """Take a step and return the state that it leads to, or raise :class:`IllegalTransition`."""
+        self.state = next_state(self.state, step, list(self._story))
+        return self.state
 
 
 def diagram() -> str:
