@@ -531,6 +531,14 @@ def test_a_step_that_the_table_lacks_is_refused_with_the_story():
         next_state(RunState.RUNNING, Step.COMPLETE, ["it began", "it ran"])
 
 
+def test_the_story_of_a_run_names_what_workers_said_without_what_it_carries():
+    story = Story(2).training()
+    story.finishes(0, value=b"a gigabyte")
+    with pytest.raises(IllegalTransition, match=r"RUNNING Heard\(attempt=1, rank=0, Finished\)") as refused:
+        story.run._course.step(Step.COMPLETE)
+    assert "gigabyte" not in str(refused.value)
+
+
 def test_every_state_is_reached_and_every_one_but_the_last_is_left():
     assert set(TRANSITIONS.values()) | {RunState.PENDING} == set(RunState)
     assert {before for before, _ in TRANSITIONS} == {state for state in RunState if not state.final}
