@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from searching import directories, search
 
 from shoal import tune
+from shoal._runtime.run_driver import RunDriver
 from shoal.tune.schedulers import ASHAScheduler, MedianStoppingRule
 
 LARGE = """
@@ -59,6 +62,35 @@ def test_five_thousand_trials_neither_fill_the_driver_nor_make_listing_slow(tmp_
     grid = tune.Tuner.restore(tmp_path / "large", lambda config: None).fit()  # finished: nothing is run
     assert len(grid) == 5000
     assert time.perf_counter() - began < 60
+
+
+class Drivers(tune.Callback):
+    """Counts the drivers of trials that there are, at the end of each trial."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.seen.append(sum(type(thing) is RunDriver for thing in gc.get_objects()))
+
+
+@pytest.mark.parametrize("reuse_workers", [False, True])
+def test_what_drove_a_trial_is_forgotten_without_the_garbage_collector(reuse_workers: bool):
+    drivers = Drivers()
+    gc.collect()
+    gc.disable()  # which has enough to do with what users make
+    try:
+        search(
+            lambda config: {"score": config["a"]},
+            num_samples=150,
+            max_concurrent_trials=1,
+            reuse_workers=reuse_workers,
+            run={"callbacks": [drivers]},
+        )
+    finally:
+        gc.enable()
+    assert len(drivers.seen) == 150
+    assert max(drivers.seen) < 75  # some are kept by timers that will not fire, and these are tidied now and then
 
 
 def test_trials_that_are_the_same_are_trials_of_their_own():

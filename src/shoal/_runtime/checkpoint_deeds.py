@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from shoal._core import commands as do
 from shoal._core import events as on
@@ -12,77 +12,83 @@ from shoal._runtime.rundir import RunFiles
 from shoal._runtime.validation import Validator
 
 
-class CheckpointDeeds:
-    """Carries out the commands that concern checkpoints.
+class Keeper(Protocol):
+    """The driver of a run, as far as its checkpoints are concerned."""
 
-    Parameters
-    ----------
-    files : RunFiles
-        The run's files, its checkpoints among them.
-    validator : Validator or None
-        What scores checkpoints.
-    post : callable
-        Takes the events that follow.
-    committed : callable
-        Is told that a checkpoint is visible: its report, its name, its path.
-    """
+    files: RunFiles
 
-    def __init__(
-        self,
-        files: RunFiles,
-        validator: Validator | None,
-        post: Callable[[on.Event], None],
-        committed: Callable[[int, str, str], None],
-    ):
-        self._files = files
-        self._storage = files.checkpoints
-        self._validator = validator
-        self._post = post
-        self._committed = committed
-        self.deeds: dict[type[do.Command], Callable[[Any], None]] = {
-            do.Commit: self._commit,
-            do.AddDigests: self._add_digests,
-            do.Inspect: self._inspect,
-            do.Discard: self._discard,
-            do.DeleteCheckpoint: self._delete,
-            do.Validate: self._validate,
-        }
+    @property
+    def validator(self) -> Validator | None:
+        """What scores checkpoints."""
 
-    def _commit(self, command: do.Commit) -> None:
-        def commit() -> str:
-            if stored_elsewhere(command.name):
-                return command.name
-            return self._storage.commit(command.staging, command.name, command.n, command.files)
+    def post(self, event: on.Event) -> None:
+        """Take an event that follows."""
 
-        def committed(path: str) -> None:
-            self._post(on.CommitDone(n=command.n))
-            self._committed(command.n, command.name, path)
+    def committed(self, n: int, name: str, path: str) -> None:
+        """The checkpoint of the ``n``-th report is visible."""
 
-        self._files.later(commit, committed)
 
-    def _add_digests(self, command: do.AddDigests) -> None:
-        self._files.later(lambda: self._storage.add_digests(command.name, command.files))
+def commit(run: Keeper, command: do.Commit) -> None:
+    """Make a checkpoint visible whose files are all there."""
+    files = run.files
 
-    def _inspect(self, command: do.Inspect) -> None:
-        checkpoint = command.checkpoint
+    def work() -> str:
+        if stored_elsewhere(command.name):
+            return command.name
+        return files.checkpoints.commit(command.staging, command.name, command.n, command.files)
 
-        def inspect() -> str:
-            if not stored_elsewhere(checkpoint.name):
-                return self._storage.inspect(checkpoint, full=command.full)
-            place = self._files.checkpoint(checkpoint.name)
-            return "" if place.exists() else f"there is nothing at {place}"
+    def done(path: str) -> None:
+        run.post(on.CommitDone(n=command.n))
+        run.committed(command.n, command.name, path)
 
-        self._files.later(inspect, lambda damage: self._post(on.Inspected(n=checkpoint.n, damage=damage)))
+    files.later(work, done)
 
-    def _discard(self, command: do.Discard) -> None:
-        self._files.later(lambda: self._storage.discard(command.attempt, command.keep))
 
-    def _delete(self, command: do.DeleteCheckpoint) -> None:
-        self._files.later(lambda: self._storage.delete(command.name))
+def add_digests(run: Keeper, command: do.AddDigests) -> None:
+    """Write down what a checkpoint's files have to be."""
+    files = run.files
+    files.later(lambda: files.checkpoints.add_digests(command.name, command.files))
 
-    def _validate(self, command: do.Validate) -> None:
-        if self._validator is None:
-            reason = "the trainer has no validation_config, which says what scores checkpoints"
-            self._post(on.Validated(n=command.n, error=reason))
-        else:
-            self._validator.start(command.n, self._files.checkpoint(command.name), command.task, self._post)
+
+def inspect(run: Keeper, command: do.Inspect) -> None:
+    """See whether a checkpoint is what it was."""
+    files, checkpoint = run.files, command.checkpoint
+
+    def work() -> str:
+        if not stored_elsewhere(checkpoint.name):
+            return files.checkpoints.inspect(checkpoint, full=command.full)
+        place = files.checkpoint(checkpoint.name)
+        return "" if place.exists() else f"there is nothing at {place}"
+
+    files.later(work, lambda damage: run.post(on.Inspected(n=checkpoint.n, damage=damage)))
+
+
+def discard(run: Keeper, command: do.Discard) -> None:
+    """Remove what an attempt has left that is no checkpoint."""
+    files = run.files
+    files.later(lambda: files.checkpoints.discard(command.attempt, command.keep))
+
+
+def delete(run: Keeper, command: do.DeleteCheckpoint) -> None:
+    """Remove a checkpoint."""
+    files = run.files
+    files.later(lambda: files.checkpoints.delete(command.name))
+
+
+def validate(run: Keeper, command: do.Validate) -> None:
+    """Have a checkpoint scored."""
+    if run.validator is None:
+        reason = "the trainer has no validation_config, which says what scores checkpoints"
+        run.post(on.Validated(n=command.n, error=reason))
+    else:
+        run.validator.start(command.n, run.files.checkpoint(command.name), command.task, run.post)
+
+
+DEEDS: Mapping[type[do.Command], Callable[[Any, Any], None]] = {
+    do.Commit: commit,
+    do.AddDigests: add_digests,
+    do.Inspect: inspect,
+    do.Discard: discard,
+    do.DeleteCheckpoint: delete,
+    do.Validate: validate,
+}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -20,8 +20,8 @@ from shoal._core.messages import Endpoint, NativeStacks, WorkerExited, WorkerOut
 from shoal._core.records import AttemptEnded, AttemptStarted, CheckpointCommitted, DriverStarted, Record
 from shoal._core.run import Run
 from shoal._core.scaling import fitting
+from shoal._runtime import checkpoint_deeds
 from shoal._runtime.attendance import Attendance
-from shoal._runtime.checkpoint_deeds import CheckpointDeeds
 from shoal._runtime.display import Display
 from shoal._runtime.ordered import Ordered
 from shoal._runtime.rundir import RunFiles
@@ -99,7 +99,7 @@ class Ticketed:
         self.driver.post(event)
 
 
-class RunDriver:
+class RunDriver(Ordered):
     """Drives one run, in the loop of a supervisor.
 
     Attributes
@@ -113,10 +113,10 @@ class RunDriver:
     """
 
     def __init__(self, machine: Run, parts: Parts, supervisor: Supervisor):
+        super().__init__(parts.files)
         self.machine = machine
         self.parts = parts
         self.supervisor = supervisor
-        self.files = parts.files
         self.run_id = parts.run_id
         self.outcome: do.Finish | None = None
         self.timers: dict[str, float] = {}
@@ -125,25 +125,6 @@ class RunDriver:
         self._lease: Lease | None = None
         self._attendance: Attendance | None = None
         self._workers = parts.make_workers(self)
-        deeds: dict[type[do.Command], Callable[[Any], None]] = {
-            do.Acquire: self._acquire,
-            do.Release: self._release,
-            do.StartWorkers: self._workers.start,
-            do.SetUp: self._workers.set_up,
-            do.Tell: self._workers.tell,
-            do.Kill: self._kill,
-            do.Persist: self._persist,
-            do.WriteRow: self._write_row,
-            do.Consult: self._consult,
-            **CheckpointDeeds(parts.files, parts.validator, self.post, self._committed).deeds,
-            do.SetTimer: self._set_timer,
-            do.DumpNativeStacks: self._dump_native_stacks,
-            do.KeepStacks: self._keep_stacks,
-            do.Say: self._say,
-            do.Notify: self._notify,
-            do.Finish: self._finish,
-        }
-        self._ordered = Ordered(parts.files, deeds, self._waits_for_nothing)
 
     def post(self, event: on.Event) -> None:
         """Take an event from any thread or signal handler."""
@@ -153,6 +134,11 @@ class RunDriver:
     def endpoint(self) -> Endpoint:
         """Where hosts and workers connect to."""
         return self.supervisor.endpoint
+
+    @property
+    def validator(self) -> Validator | None:
+        """What scores the run's checkpoints."""
+        return self.parts.validator
 
     def run(self) -> do.Finish:
         """Drive the run to its end, alone in its supervisor's loop, and return how it ended."""
@@ -189,6 +175,7 @@ class RunDriver:
             self._lease.release()
             self._lease = None
         self.parts.display.close()
+        del self._workers  # which know this driver: the two of them are no work for the garbage collector
 
     # ---- what the loop calls ----------------------------------------------------------------------------------------
 
@@ -200,12 +187,7 @@ class RunDriver:
             self.parts.engine.lost(event.host)
         if isinstance(event, on.Acquired) and self.parts.observer is not None:
             self.parts.observer.placed()
-        self._ordered.do(self.machine.handle(event, time.monotonic()))
-
-    def follow_up(self) -> None:
-        """Go on with what has waited for storage."""
-        self.files.follow_up()
-        self._ordered.follow_up()
+        self.carry_out(self.machine.handle(event, time.monotonic()))
 
     def settle(self) -> None:
         """Write what has come together in this turn of the loop."""
@@ -219,7 +201,7 @@ class RunDriver:
             self._beat()
         elif name == "patience":
             self.files.give_up()
-            self._ordered.follow_up()
+            self.carry_on()
         elif name == "mirror":
             self._refresh_mirror()
         else:
@@ -247,12 +229,18 @@ class RunDriver:
             case NativeStacks():
                 self.handle(on.NativeStacksRead(attempt=message.attempt, rank=message.rank, text=message.text))
 
-    def _waits_for_nothing(self, command: do.Command, held: deque[do.Command]) -> bool:
+    def urgent(self, command: do.Command, held: deque[do.Command]) -> bool:
         """Whether a command may overtake those that wait until the journal is durable."""
         if isinstance(command, do.Kill):
             return not any(isinstance(waiting, do.StartWorkers) for waiting in held)
         # Workers that are there already say hello at any time, and there has to be room for them by then.
         return isinstance(command, do.Acquire) and self.parts.engine.in_process
+
+    def committed(self, n: int, name: str, path: str) -> None:
+        """The checkpoint of the ``n``-th report is visible."""
+        self._tell_callbacks("on_checkpoint", n, path, self.machine.last_row)
+        if self.parts.observer is not None:
+            self.parts.observer.committed(n, name)
 
     # ---- deeds ------------------------------------------------------------------------------------------------------
 
@@ -286,6 +274,15 @@ class RunDriver:
             self._lease.release()
             self._lease = None
 
+    def _start_workers(self, command: do.StartWorkers) -> None:
+        self._workers.start(command)
+
+    def _set_up(self, command: do.SetUp) -> None:
+        self._workers.set_up(command)
+
+    def _tell(self, command: do.Tell) -> None:
+        self._workers.tell(command)
+
     def _kill(self, command: do.Kill) -> None:
         self._workers.kill(command, self.machine.group)
 
@@ -317,11 +314,6 @@ class RunDriver:
     def _consult(self, command: do.Consult) -> None:
         if self.parts.observer is not None:
             self.parts.observer.reported(command.row["training_iteration"], command.row, True)
-
-    def _committed(self, n: int, name: str, path: str) -> None:
-        self._tell_callbacks("on_checkpoint", n, path, self.machine.last_row)
-        if self.parts.observer is not None:
-            self.parts.observer.committed(n, name)
 
     def _set_timer(self, command: do.SetTimer) -> None:
         self.supervisor.set_timer(self, command.name, command.at)
@@ -356,6 +348,25 @@ class RunDriver:
             except Exception as error:
                 text = f"{type(callback).__name__}.{method} raised {type(error).__name__}: {error}; the run goes on"
                 self.parts.display.on_message(text, "warning")
+
+    deeds: ClassVar[Mapping[type[do.Command], Callable[[Any, Any], None]]] = {
+        do.Acquire: _acquire,
+        do.Release: _release,
+        do.StartWorkers: _start_workers,
+        do.SetUp: _set_up,
+        do.Tell: _tell,
+        do.Kill: _kill,
+        do.Persist: _persist,
+        do.WriteRow: _write_row,
+        do.Consult: _consult,
+        **checkpoint_deeds.DEEDS,
+        do.SetTimer: _set_timer,
+        do.DumpNativeStacks: _dump_native_stacks,
+        do.KeepStacks: _keep_stacks,
+        do.Say: _say,
+        do.Notify: _notify,
+        do.Finish: _finish,
+    }
 
 
 def how_it_is(worker: Worker, group: Group, now: float) -> dict[str, Any]:

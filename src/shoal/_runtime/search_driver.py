@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal._core import commands as do
 from shoal._core import events as on
@@ -99,13 +99,13 @@ class SearchParts:
     errors: dict[str, BaseException] = field(default_factory=dict)
 
 
-class SearchDriver:
+class SearchDriver(Ordered):
     """Drives one experiment, in the loop of a supervisor, beside the drivers of its trials."""
 
     def __init__(self, parts: SearchParts, supervisor: Supervisor, engine: Engine):
+        super().__init__(parts.files)
         self.parts = parts
         self.machine = parts.machine
-        self.files = parts.files
         self.outcome: search.FinishSearch | None = None
         self.timers: dict[str, float] = {}
         self._supervisor = supervisor
@@ -115,22 +115,6 @@ class SearchDriver:
         self._hosts: Lease | None = None
         self._room: tuple[int | None, Mapping[str, float]] = (None, {})
         self._attendance: Attendance | None = None
-        self._ordered = Ordered(
-            parts.files,
-            {
-                search.PersistSearch: self._persist,
-                search.StartTrial: self._start_trial,
-                search.Adopt: self._adopt,
-                search.Decide: self._decide,
-                search.StopTrial: self._stop_trial,
-                search.Updated: self._updated,
-                search.FinishSearch: self._finish,
-                do.Say: self._say,
-                do.SetTimer: self._set_timer,
-            },
-            # A trial waits for the answer; if it is lost with this driver, the next one gives the same.
-            urgent=lambda command, held: isinstance(command, search.Decide),
-        )
 
     def run(self) -> search.FinishSearch:
         """Drive the experiment to its end, and return how it ended."""
@@ -197,13 +181,13 @@ class SearchDriver:
                 run.handle(event)
             return
         self.parts.listener.step(done=False)
-        self._ordered.do(self.machine.handle(event, time.monotonic()))
+        self.carry_out(self.machine.handle(event, time.monotonic()))
         self.parts.listener.step(done=True)
 
-    def follow_up(self) -> None:
-        """Go on with what has waited for storage."""
-        self.files.follow_up()
-        self._ordered.follow_up()
+    def urgent(self, command: do.Command, held: deque[do.Command]) -> bool:
+        """Whether a command may overtake those that wait until the journal is durable."""
+        # A trial waits for the answer; if it is lost with this driver, the next one gives the same.
+        return isinstance(command, search.Decide)
 
     def settle(self) -> None:
         """Stop if nothing can be written down any more."""
@@ -345,6 +329,18 @@ class SearchDriver:
         place = f"{self.files.path}/{self.parts.runs.directory(best)}" if best is not None else ""
         self.parts.listener.end()
         self.parts.display.end(command.state, command.reason, place)
+
+    deeds: ClassVar[Mapping[type[do.Command], Callable[[Any, Any], None]]] = {
+        search.PersistSearch: _persist,
+        search.StartTrial: _start_trial,
+        search.Adopt: _adopt,
+        search.Decide: _decide,
+        search.StopTrial: _stop_trial,
+        search.Updated: _updated,
+        search.FinishSearch: _finish,
+        do.Say: _say,
+        do.SetTimer: _set_timer,
+    }
 
 
 @dataclass(frozen=True)
