@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 
 LIMIT = 120  # bytes; leaves room for suffixes under the 255 that file systems allow
@@ -27,6 +26,8 @@ def directory_name(name: str) -> str:
     clean = "".join("_" if unicodedata.category(c).startswith("C") else c for c in name).strip()
     if clean == name and len(clean.encode()) <= LIMIT:
         return name
+    import hashlib  # rarely needed, and its libraries would make the fork of every worker slower
+
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{_cut(clean, LIMIT - 9)}-{digest}"
 

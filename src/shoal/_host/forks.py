@@ -25,12 +25,13 @@ import msgspec
 from shoal._core.messages import ExitInfo
 from shoal._host import wire
 from shoal._host.exits import exit_info, out_of_memory_kills
-from shoal._worker.main import main as worker_main
-from shoal._worker.process import Birth, become, die_with_parent, make_ready
+from shoal._worker import main as worker
+from shoal._worker.process import Birth, become, die_with_parent, make_ready, set_environment, set_signal
 
 PR_SET_CHILD_SUBREAPER = 36
-# Without the making of enums of what there was before, which takes a worker a tenth of a millisecond.
-set_signal = getattr(signal.signal, "__wrapped__", signal.signal)
+ENDS = tuple(map(int, (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
+DEFAULT = int(signal.SIG_DFL)
+NOTICES = (int(signal.SIGUSR1), int(signal.SIGUSR2))
 
 
 class ForkServer:
@@ -42,10 +43,12 @@ class ForkServer:
         self._preloaded: set[str] = set()
         self._decoder: msgspec.msgpack.Decoder[wire.Order] = msgspec.msgpack.Decoder(wire.Order)
         self._oom_kills = out_of_memory_kills()
+        self._environment = dict(os.environ)
 
     def serve(self) -> None:
         """Work until the network side is gone, then leave nothing behind."""
         make_ready()
+        worker.make_ready()
         gc.freeze()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
@@ -81,6 +84,7 @@ class ForkServer:
     def _start(self, order: wire.Spawn, output: int) -> None:
         if order.birth.fork:
             self._preload(order.birth)
+            set_environment(order.birth.environment)  # here, where it is nearly that of the last worker already
         with warnings.catch_warnings():
             # Threads of this process belong to numerical libraries, which look after forks by themselves.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -89,10 +93,10 @@ class ForkServer:
             self._workers[pid] = order.key
             return
         try:
-            self._become_child(output)
+            self._become_child(output, order.birth)
             if order.birth.fork:
                 become(order.birth)
-                worker_main(order.birth.boot)
+                worker.main(order.birth.boot)
             else:
                 execute(order.birth)
         except BaseException:
@@ -101,13 +105,11 @@ class ForkServer:
             sys.stderr.flush()
             os._exit(70)
 
-    def _become_child(self, output: int) -> None:
+    def _become_child(self, output: int, birth: Birth) -> None:
         signal.set_wakeup_fd(-1)
-        wanted = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-        if "SLURM_JOB_ID" not in os.environ:  # there they mean the job, and what does not know them goes on
-            wanted += [signal.SIGUSR1, signal.SIGUSR2]
-        for number in wanted:
-            set_signal(number, signal.SIG_DFL)
+        # In a job of SLURM the notices mean the job, and what does not know them goes on.
+        for number in ENDS if "SLURM_JOB_ID" in birth.environment else ENDS + NOTICES:
+            set_signal(number, DEFAULT)
         os.setsid()
         self._sock.close()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -122,6 +124,7 @@ class ForkServer:
         missing = [name for name in [*over_network, *birth.preload] if name not in self._preloaded]
         if not missing:
             return
+        set_environment(self._environment)  # not that of a worker, with the number of its threads
         before = sys.path[:]
         sys.path[:] = birth.import_path
         gc.disable()  # nothing that is imported is garbage, and looking for it takes a tenth of the time
@@ -132,7 +135,6 @@ class ForkServer:
                 traceback.print_exc()
         sys.path[:] = before
         self._preloaded.update(missing)
-        make_ready()
         # Objects that exist now live as long as this process: a collection in a worker must not copy their pages.
         gc.freeze()
         gc.enable()

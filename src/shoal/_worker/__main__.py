@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from shoal._core.messages import Boot
-from shoal._worker.process import Birth, become
+from shoal._worker.process import Birth, become, set_environment
 
 
 def _read(descriptor: int) -> bytes:
@@ -18,6 +18,7 @@ def _read(descriptor: int) -> bytes:
 
 if __name__ == "__main__":
     birth = msgspec.msgpack.decode(_read(int(sys.argv[1])), type=Birth)
+    set_environment(birth.environment)
     become(birth)
     from shoal._worker.main import main
 

@@ -19,6 +19,7 @@ import msgspec
 
 from shoal._core.messages import Batch, Boot, FromWorker, Report, ToWorker, WorkerHello
 from shoal._worker.connection import Connection, connection
+from shoal._worker.process import set_signal
 from shoal._worker.usage import Meter
 
 QUEUE_LIMIT = 10_000  # messages; then say() waits, so that memory stays flat
@@ -59,7 +60,7 @@ class Link:
 
     def start(self) -> None:
         """Connect and say hello."""
-        self.say(WorkerHello(token=self._boot.endpoint.token, pid=os.getpid()))
+        self._queue.append(WorkerHello(token=self._boot.endpoint.token, pid=os.getpid()))
         self._thread.start()
 
     def say(self, message: FromWorker, urgent: bool = False) -> None:
@@ -77,7 +78,7 @@ class Link:
         Children that the process forks do not inherit this: a signal to them is theirs alone.
         """
         self._notices[number] = notice
-        signal.signal(number, lambda *_: None)
+        set_signal(int(number), lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
         def forget() -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -23,6 +23,15 @@ from shoal._worker.session import Session
 from shoal._worker.task import StopTraining, Task
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+_spare: Session | None = None
+
+
+def make_ready() -> None:
+    """Make in a process that forks what each of its children would make otherwise: the session, which begins later."""
+    global _spare
+    _spare = Session()
 
 
 def main(boot: Boot) -> NoReturn:
@@ -55,8 +64,8 @@ def main(boot: Boot) -> NoReturn:
 
 def next_session(last: Session, link: Link) -> Session:
     """Make the session of the trial that this process runs next."""
-    session = Session(last.scratch_path)
-    session.attach(link)
+    session = Session()
+    session.begin(last.scratch_path, link)
     sessions.install(session)
     last.hand_over(session)
     link.receive = session.receive
@@ -101,9 +110,10 @@ def _release_after(over: threading.Event, session: Session) -> None:
 
 def connect(boot: Boot) -> tuple[Link, Session]:
     """Make this process's session and connect it."""
-    session = Session(boot.scratch)
+    global _spare
+    session, _spare = _spare or Session(), None
     link = Link(boot, session.receive)
-    session.attach(link)
+    session.begin(boot.scratch, link)
     sessions.install(session)
     link.start()
     return link, session
@@ -130,12 +140,11 @@ def work(session: Session, existing: set[threading.Thread], task: Task | None = 
         if session.task.reused:
             own_log(session.task)
         todo: Task = task or task_of(session.task, os.path.dirname(session.scratch_path))
-        if session.task.config:
-            todo = replace(todo, config=cloudpickle.loads(session.task.config))
+        config = cloudpickle.loads(session.task.config) if session.task.config else todo.config
         session.open(todo)
         todo.framework.start(session)
         session._say(Ready())
-        value = todo.function(todo.config) if todo.takes_config else todo.function()
+        value = todo.function(config) if todo.takes_config else todo.function()
         session.finish_uploads()
         todo.framework.stop()
     except StopTraining:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import ctypes
 import os
 import signal
@@ -14,6 +15,7 @@ import msgspec
 from shoal._core.messages import Boot
 
 PR_SET_PDEATHSIG = 1
+set_signal = _signal.signal  # that of signal makes enums too, which takes a worker a tenth of a millisecond
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None  # loaded once, before any fork
 
 
@@ -29,21 +31,21 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool
 
 
-_environment: dict[str, str] | None = None
 _streams: tuple[TextIO, TextIO] | None = None
 
 
 def make_ready() -> None:
-    """Do in a process that forks what each of its children would do otherwise. Call it again after an import."""
-    global _environment, _streams
-    _environment = dict(os.environ)
-    _streams = _streams or (_text_stream(1), _text_stream(2))
+    """Do in a process that forks what each of its children would do otherwise."""
+    global _streams
+    _streams = (_text_stream(1), _text_stream(2))
 
 
 def become(birth: Birth) -> None:
-    """Make this process look to the user's function as if the driver's script had been started in it."""
+    """Make this process look to the user's function as if the driver's script had been started in it.
+
+    The environment was set before: a process that forks has that of its next child.
+    """
     die_with_parent()
-    _set_environment(birth.environment)
     sys.path[:] = birth.import_path
     sys.argv[:] = birth.arguments
     if "SHOAL_AS_RAY" in birth.environment:
@@ -62,9 +64,9 @@ def become(birth: Birth) -> None:
         sys.modules["numpy"].random.seed()
 
 
-def _set_environment(wanted: dict[str, str]) -> None:
+def set_environment(wanted: dict[str, str]) -> None:
     """Have exactly these variables. Most are the same already, and to set them all takes half a millisecond."""
-    there = dict(os.environ) if _environment is None else _environment
+    there = dict(os.environ)
     for name in there.keys() - wanted.keys():
         del os.environ[name]
     for name, value in wanted.items() - there.items():

@@ -67,8 +67,8 @@ class Session:
     Methods may be called from any thread of the worker, but not from its child processes.
     """
 
-    def __init__(self, scratch: str):
-        self.scratch_path = scratch
+    def __init__(self) -> None:
+        self.scratch_path = ""
         self.setup: Setup | None = None
         self.arrived = threading.Event()
         self.farewell = threading.Event()
@@ -79,7 +79,7 @@ class Session:
         self.data_wait = DataWait()
         self.last_metrics: dict[str, Any] = {}
         self._speaker: Speaker | None = None
-        self._pid = os.getpid()
+        self._pid = 0
         self._lock = threading.Lock()
         self._decisions = Decisions()
         self._checkpoint: str | None = None
@@ -339,15 +339,15 @@ class Session:
         self.farewell.set()
         self.arrived.set()
 
-    def attach(self, speaker: Speaker) -> None:
-        """Set whom this session talks to."""
-        self._speaker = speaker
+    def begin(self, scratch: str, speaker: Speaker) -> None:
+        """Belong to this process: with a directory for its files, and with whom it talks to."""
+        self.scratch_path, self._speaker, self._pid = scratch, speaker, os.getpid()
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _say(self, message: FromWorker, urgent: bool = False) -> None:
         if self._speaker is None:
-            raise AssertionError("the session is not attached")
+            raise AssertionError("the session has not begun")
         self._speaker.say(message, urgent)
 
     def _answer(self, key: str) -> queue.SimpleQueue[Gathered]:

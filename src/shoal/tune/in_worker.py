@@ -34,9 +34,11 @@ class FunctionTrial:
 
     def __call__(self, config: dict[str, Any]) -> None:
         value = self.function(config) if self.takes_config else self.function()
+        if value is None:
+            return
         if isinstance(value, Mapping):
             report(value)
-        elif value is not None:
+        else:
             report({self.metric: self._number(value)})
 
     def _number(self, value: Any) -> float:
