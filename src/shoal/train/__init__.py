@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     )
     from shoal.train.result import Result
     from shoal.train.trainer import DataParallelTrainer
-    from shoal.train.validation import ValidationConfig, ValidationFn, ValidationTaskConfig
+    from shoal.train.validation import ValidationConfig, ValidationFn
+    from shoal.train.validation_task import ValidationTaskConfig
 
 __all__ = [
     "TRAIN_DATASET_KEY",
@@ -85,7 +86,7 @@ _ORIGINS = {
     "TrainingFailedError": "shoal._core.errors",
     "ValidationConfig": "shoal.train.validation",
     "ValidationFn": "shoal.train.validation",
-    "ValidationTaskConfig": "shoal.train.validation",
+    "ValidationTaskConfig": "shoal.train.validation_task",
     "WorkerGroupError": "shoal._core.errors",
     "checkpoint_dir": "shoal.train.reporting",
     "get_all_reported_checkpoints": "shoal.train.reporting",

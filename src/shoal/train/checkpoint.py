@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from shoal._core import jsonl
 from shoal._core.errors import StorageError
-from shoal._runtime.downloads import downloaded
-from shoal._runtime.remote_storage import remote_damage
 from shoal._runtime.storage import damage, reading
 from shoal._worker.files import MANIFEST
 from shoal._worker.remote import Remote, content, locate
@@ -101,6 +99,8 @@ class Checkpoint:
             If there is no checkpoint, or it cannot be read.
         """
         if isinstance(self.place, Remote):
+            from shoal._runtime.downloads import downloaded
+
             with downloaded(self.place) as directory:
                 yield str(directory)
             return
@@ -118,6 +118,8 @@ class Checkpoint:
             If a file is missing or differs, or there is no manifest to compare with.
         """
         if isinstance(self.place, Remote):
+            from shoal._runtime.remote_storage import remote_damage
+
             found = remote_damage(self.place, full=True)
         else:
             found = damage(self.place, full=True)

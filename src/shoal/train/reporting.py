@@ -13,7 +13,7 @@ from typing import Any
 from shoal._worker import session as sessions
 from shoal._worker.task import Saved, StopTraining
 from shoal.train.checkpoint import Checkpoint, checked_name, checkpoint_at, local_directory
-from shoal.train.validation import ValidationTaskConfig
+from shoal.train.validation_task import ValidationTaskConfig
 
 
 class CheckpointUploadMode(enum.StrEnum):

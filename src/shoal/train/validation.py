@@ -14,32 +14,9 @@ from shoal._worker.remote import Remote
 from shoal.train.config import ScalingConfig
 from shoal.train.context import get_checkpoint
 from shoal.train.plain import PlainFramework
+from shoal.train.validation_task import ValidationTaskConfig
 
 ValidationFn = Callable[..., Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class ValidationTaskConfig:
-    """How one checkpoint is scored.
-
-    Parameters
-    ----------
-    fn_kwargs : mapping, optional
-        What the validation function gets besides the checkpoint: plain data, since it is kept with the run.
-    timeout_s : float, optional
-        After how many seconds it is given up; never by default.
-    """
-
-    fn_kwargs: Mapping[str, Any] | None = None
-    timeout_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ValueError(f"timeout_s={self.timeout_s!r}: give more than 0 seconds, or None")
-
-    def described(self) -> dict[str, Any]:
-        """Return this as plain data; raise ``TypeError`` that names what is not."""
-        return {"fn_kwargs": plain(dict(self.fn_kwargs or {})), "timeout_s": self.timeout_s}
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from shoal.tune.sample import (
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
-
 if TYPE_CHECKING:
     from shoal._core.trial_callback import TrialCallback as Callback
     from shoal.train.checkpoint import Checkpoint
@@ -39,6 +23,21 @@ if TYPE_CHECKING:
     from shoal.tune.registry import create_scheduler, create_searcher, register_trainable
     from shoal.tune.resources import PlacementGroupFactory, with_resources
     from shoal.tune.result_grid import ResultGrid, TuneError
+    from shoal.tune.sample import (
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        sample_from,
+        uniform,
+    )
     from shoal.tune.short import ExperimentAnalysis, run
     from shoal.tune.stopper import Stopper
     from shoal.tune.trainable import Trainable
@@ -118,6 +117,24 @@ _ORIGINS = {
     "register_trainable": "shoal.tune.registry",
     "report": "shoal.train.reporting",
     "run": "shoal.tune.short",
+    **dict.fromkeys(
+        (
+            "choice",
+            "grid_search",
+            "lograndint",
+            "loguniform",
+            "qlograndint",
+            "qloguniform",
+            "qrandint",
+            "qrandn",
+            "quniform",
+            "randint",
+            "randn",
+            "sample_from",
+            "uniform",
+        ),
+        "shoal.tune.sample",
+    ),
     "with_parameters": "shoal.tune.parameters",
     "with_resources": "shoal.tune.resources",
 }

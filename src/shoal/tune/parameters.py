@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import weakref
@@ -23,6 +22,8 @@ class Shared:
     """
 
     def __init__(self, value: Any):
+        import hashlib  # not in workers, whose fork it would make slower
+
         data = cloudpickle.dumps(value)
         self._key = hashlib.sha256(data).hexdigest()
         directory = Path(tempfile.mkdtemp(prefix="shoal-parameters-"))
