@@ -11,13 +11,18 @@ _NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _encode = msgspec.json.Encoder().encode
 
 
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
 def _finite(value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: inner if type(inner) in _AS_THEY_ARE else _finite(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(inner) for inner in value]
     return value

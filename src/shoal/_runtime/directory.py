@@ -139,20 +139,41 @@ def _opened_here(path: Path, name: str, there: bool) -> Iterator[Home]:
     yield Home(path, path, lease, LocalStorage(path / "checkpoints"), there)
 
 
-def trial_home(experiment: Home, name: str) -> Home:
-    """Return the directory of a trial within its experiment's, by whose lease it is driven; make it if need be."""
+def trial_home(experiment: Home, name: str, *, anew: bool = False) -> Home:
+    """Return the directory of a trial within its experiment's, by whose lease it is driven; make it if need be.
+
+    What there is of a trial that begins ``anew`` is put aside.
+    """
     work, lease = experiment.work / name, Unneeded()
-    resumed = (work / RUN).exists()
+    made = _made(work)
+    if not made and anew:
+        _put_aside(work)
+        made = _made(work)
+    resumed = not made and (work / RUN).exists()
     if isinstance(experiment.kept, Path):
-        work.mkdir(exist_ok=True)
         return Home(work, work, lease, LocalStorage(work / "checkpoints"), resumed)
     place = experiment.kept / name
     if not resumed and experiment.resumed and has_run(place):
         fetch_records(place, work, logs=True)
         resumed = True
-    work.mkdir(exist_ok=True)
     epoch = getattr(experiment.lease, "number", 1)
     return Home(place, work, lease, _remote_checkpoints(work, place), resumed, Mirror(work, place, epoch))
+
+
+def _made(directory: Path) -> bool:
+    """Make a directory; false where there is one."""
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _put_aside(directory: Path) -> None:
+    number = 1
+    while (aside := directory.with_name(f"{directory.name}.before-{number}")).exists():
+        number += 1
+    os.replace(directory, aside)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from shoal._runtime.files import open_append, write_all
 class Journal:
     """Appends records to ``journal.jsonl``. A record that was torn by a death is ignored by readers."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: str | Path):
         self._file = open_append(path)
 
     def append(self, record: Record) -> None:

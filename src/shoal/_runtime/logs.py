@@ -16,7 +16,11 @@ class Logs:
     """
 
     def __init__(self, directory: Path):
-        self._directory = directory / "logs"
+        self._parent = directory
+
+    @property
+    def _directory(self) -> Path:
+        return self._parent / "logs"
 
     def path(self, rank: int) -> Path:
         """Return the log file of a rank."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from shoal._core import jsonl
 from shoal._runtime.files import open_append, write_all
+
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 class Metrics:
@@ -24,10 +27,9 @@ class Metrics:
     REWRITE_INTERVAL = 2.0  # seconds; a run that invents a key in every report must not rewrite in every report
 
     def __init__(self, directory: Path):
-        self._path = directory / "metrics.jsonl"
-        self._csv_path = directory / "progress.csv"
-        self._file = -1
-        self._csv_file: TextIO | None = None
+        self._path = f"{directory}/metrics.jsonl"
+        self._csv_path = f"{directory}/progress.csv"
+        self._file = self._csv_file = -1
         self._columns: dict[str, None] = {}
         self._lines: list[bytes] = []
         self._rows: list[dict[str, Any]] = []
@@ -55,9 +57,8 @@ class Metrics:
         self._lines.clear()
         if self._stale and time.monotonic() - self._rewritten_at > self.REWRITE_INTERVAL:
             self._rewrite()
-        elif not self._stale and self._csv_file is not None:
-            self._write_rows(self._csv_file, self._rows)
-            self._csv_file.flush()
+        elif not self._stale and self._csv_file >= 0:
+            write_all(self._csv_file, self._text(self._rows))
             self._rows.clear()
 
     def close(self) -> None:
@@ -65,39 +66,43 @@ class Metrics:
         self.flush()
         if self._stale:
             self._rewrite()
-        if self._file >= 0:
-            os.close(self._file)
-        if self._csv_file is not None:
-            self._csv_file.close()
+        for file in (self._file, self._csv_file):
+            if file >= 0:
+                os.close(file)
 
     def _rewrite(self) -> None:
-        if not self._csv_path.exists() and len(self._rows) == self._count:
-            self._begin_csv()
-            return
-        rows = [_flatten(row) for row in jsonl.lines(self._path.read_bytes())]
-        temporary = self._csv_path.with_name(".progress.csv.tmp")
-        with open(temporary, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerow(self._columns)
-            self._write_rows(file, rows)
-        os.replace(temporary, self._csv_path)
-        if self._csv_file is not None:
-            self._csv_file.close()
-        self._csv_file = open(self._csv_path, "a", newline="", encoding="utf-8")  # noqa: SIM115
-        self._rows.clear()
-        self._stale = False
-        self._rewritten_at = time.monotonic()
-
-    def _begin_csv(self) -> None:
-        """Write the first rows, all of which are still in memory."""
-        self._csv_file = open(self._csv_path, "a", newline="", encoding="utf-8")  # noqa: SIM115
-        csv.writer(self._csv_file).writerow(self._columns)
-        self._write_rows(self._csv_file, self._rows)
-        self._csv_file.flush()
+        if len(self._rows) != self._count or not self._began():
+            rows = [_flatten(row) for row in jsonl.lines(Path(self._path).read_bytes())]
+            temporary = Path(self._csv_path).with_name(".progress.csv.tmp")
+            temporary.write_bytes(self._header() + self._text(rows))
+            os.replace(temporary, self._csv_path)
+            if self._csv_file >= 0:
+                os.close(self._csv_file)
+            self._csv_file = os.open(self._csv_path, APPEND)
+            self._rewritten_at = time.monotonic()
         self._rows.clear()
         self._stale = False
 
-    def _write_rows(self, file: TextIO, rows: list[dict[str, Any]]) -> None:
-        csv.writer(file).writerows([row.get(key, "") for key in self._columns] for row in rows)
+    def _began(self) -> bool:
+        """Write the first rows, all of which are still in memory, unless there is a file."""
+        try:
+            self._csv_file = os.open(self._csv_path, APPEND | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            return False
+        write_all(self._csv_file, self._header() + self._text(self._rows))
+        return True
+
+    def _header(self) -> bytes:
+        return _csv([self._columns])
+
+    def _text(self, rows: list[dict[str, Any]]) -> bytes:
+        return _csv([row.get(key, "") for key in self._columns] for row in rows)
+
+
+def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
 
 
 def _flatten(row: Mapping[str, Any]) -> dict[str, Any]:

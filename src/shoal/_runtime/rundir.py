@@ -43,7 +43,7 @@ class RunFiles:
         self.broken = ""
         self.lease = home.lease
         self.checkpoints = home.checkpoints
-        self.journal = Journal(home.work / "journal.jsonl")
+        self.journal = Journal(f"{home.work}/journal.jsonl")
         self.metrics = Metrics(home.work)
         self.logs = Logs(home.work)
         self.background = Background(threaded=home.mirror is not None)
@@ -135,8 +135,8 @@ class RunFiles:
 
     def describe(self, asked: dict[str, Any], config: Any, marker: str = RUN) -> None:
         """Write what was asked, and ``params.json``, for people and later drivers."""
-        self.guard(write_json, self.work / "params.json", config)
-        self.guard(write_json, self.work / marker, {"format": FORMAT, **asked})
+        self.guard(write_json, f"{self.work}/params.json", config)
+        self.guard(write_json, f"{self.work}/{marker}", {"format": FORMAT, **asked})
         if self._mirror is not None:
             self.guard(self._mirror.refresh)
 
@@ -151,8 +151,9 @@ class RunFiles:
         self.background.close(wait=not self.broken)
         self._beats.close(wait=not self.broken)
         self.guard(self.metrics.close)
-        self.guard(write_json, self.work / "result.json", {"format": FORMAT, **result})
-        (self.work / attendance.STATUS).unlink(missing_ok=True)  # how it is now, result.json says
+        self.guard(write_json, f"{self.work}/result.json", {"format": FORMAT, **result})
+        if self.lease.interval:  # else it is a trial, of which its experiment has said how it is
+            (self.work / attendance.STATUS).unlink(missing_ok=True)  # how it is now, result.json says
         self.journal.close()
         if self._mirror is not None:
             self.guard(self._mirror.finish)

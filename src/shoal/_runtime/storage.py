@@ -99,8 +99,13 @@ class LocalStorage:
 
     def discard(self, attempt: int, keep: Collection[str]) -> None:
         """Remove what an attempt left in staging."""
-        for leftover in self.root.glob(f".staging-{attempt}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+        try:
+            there = os.listdir(self.root)
+        except FileNotFoundError:  # as in most trials, which store nothing
+            return
+        for name in there:
+            if name.startswith(f".staging-{attempt}-"):
+                shutil.rmtree(self.root / name, ignore_errors=True)
 
     def delete(self, name: str) -> None:
         """Remove a checkpoint: out of sight in one step, then file by file; later if somebody reads it now."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -139,10 +138,8 @@ class TrialRuns:
     ) -> RunDriver:
         """Make the driver of a trial. ``source`` is whose checkpoint it goes on from, if not from its own."""
         name = self.directory(trial)
-        trial.local_path = str(self._home.work / name)
-        if anew:
-            self._put_aside(self._home.work / name)
-        home = trial_home(self._home, name)
+        home = trial_home(self._home, name, anew=anew)
+        trial.local_path = str(home.work)
         home = replace(home, checkpoints=PinnedStorage(home.checkpoints, name, self._pins, home.checkpoints.renames))
         job = self._job_of(trial)
         job = replace(job, name=name, asked={**job.asked, "trial_id": trial.trial_id})
@@ -210,15 +207,6 @@ class TrialRuns:
         return end
 
     # ---- inside -----------------------------------------------------------------------------------------------------
-
-    def _put_aside(self, directory: Path) -> None:
-        """Keep what there is of a trial that begins anew."""
-        if not directory.exists():
-            return
-        number = 1
-        while (aside := directory.with_name(f"{directory.name}.before-{number}")).exists():
-            number += 1
-        os.replace(directory, aside)
 
     def _adopt(self, trial: Trial, files: RunFiles, source: Source, display: Display) -> None:
         """Make another trial's checkpoint this one's newest."""

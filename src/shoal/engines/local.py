@@ -141,6 +141,8 @@ class LocalEngine(Engine):
 
     def _tell_of_capacity(self) -> None:
         """Tell runs with a range of workers for how many there is room, the oldest first."""
+        if all(lease.request.max_workers == 1 for lease in self._active):
+            return  # a search gives room back at the end of each trial
         left = dict(self._total)
         for lease in self._active:
             fits = max(0, min(lease.count, fitting(lease.request, left)))
