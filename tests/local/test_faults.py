@@ -389,6 +389,8 @@ def test_a_killed_host_takes_its_workers_along_and_is_replaced():
     fit(lambda: None, 1)  # a host is there
     file = Path(os.environ["SHOAL_STORAGE_PATH"]).parent / "pid"
     first = engine().host_pid
+    directory = Path(psutil.Process(first).cmdline()[-2])
+    assert directory.is_dir()
 
     def kill() -> None:
         wait_for(lambda: file.exists() and file.read_text())
@@ -402,6 +404,7 @@ def test_a_killed_host_takes_its_workers_along_and_is_replaced():
     assert result.metrics["attempt"] == 2
     assert engine().host_pid != first
     wait_for(lambda: not psutil.pid_exists(int(file.read_text())))
+    wait_for(lambda: not directory.exists())
 
 
 def test_the_host_is_kept_between_fits_and_ends_with_shutdown():

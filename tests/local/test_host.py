@@ -18,6 +18,7 @@ from workers import fit, wait_for
 
 from shoal import train
 from shoal._core.messages import Batch, HostHello, Pulse, Ready, StartWorker, WorkerHello
+from shoal._host import scratch
 from shoal._runtime.channel import Channel, HostPeer, WorkerPeer, identity, peer_of
 from shoal._worker.connection import connection
 from shoal.abc import Framework
@@ -145,7 +146,7 @@ def test_without_the_keys_nobody_connects_over_the_network():
 def far_host(tmp_path: Path) -> Iterator[tuple[Channel, subprocess.Popen[bytes]]]:
     """A host that is connected over TCP and takes its supervisor for lost after a second of silence."""
     channel = Channel("127.0.0.1")
-    directory = tmp_path / "host"
+    directory = tmp_path / f"{scratch.PREFIX}far"
     directory.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "shoal._host", str(directory), str(os.getpid())], stdin=subprocess.PIPE
@@ -209,6 +210,23 @@ def test_workers_end_with_their_host(far_host: tuple[Channel, subprocess.Popen[b
     pid = start_worker(channel)
     process.kill()
     wait_for(lambda: not psutil.pid_exists(pid), seconds=5)
+
+
+def test_what_a_killed_host_left_is_removed_by_another_one(
+    far_host: tuple[Channel, subprocess.Popen[bytes]], tmp_path: Path
+):
+    channel, process = far_host
+    start_worker(channel)
+    (directory,) = tmp_path.iterdir()
+    (directory / "large").write_bytes(b"x")
+    scratch.remove_left(tmp_path, age=0)
+    assert (directory / "large").exists()  # its host lives
+    process.kill()
+    process.wait(10)
+    scratch.remove_left(tmp_path, age=3600)
+    assert directory.exists()  # it may belong to a host that has just been started
+    scratch.remove_left(tmp_path, age=0)
+    assert not directory.exists()
 
 
 def test_workers_end_with_their_fork_server(far_host: tuple[Channel, subprocess.Popen[bytes]]):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 from pathlib import Path
 
 
@@ -15,7 +14,9 @@ def main() -> None:
     """Fork the fork server while there is one thread only, then be the network side."""
     directory, parent = Path(sys.argv[1]), int(sys.argv[2])
     if sys.argv[1] == "-":
-        directory = Path(tempfile.mkdtemp(prefix="shoal-host-"))
+        from shoal._host import scratch
+
+        directory = scratch.make()
     network, forks = socket.socketpair()
     from shoal._host import forks as fork_server
 

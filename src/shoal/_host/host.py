@@ -35,7 +35,7 @@ from shoal._core.messages import (
     WorkerExited,
     WorkerOutput,
 )
-from shoal._host import wire
+from shoal._host import scratch, wire
 from shoal._host.native import StackReader
 from shoal._host.output import Output
 from shoal._host.place import import_path, machine, network_variables
@@ -381,8 +381,11 @@ def run(forks: socket.socket, directory: Path, parent: int) -> Any:
     """Be the network side of a host until there is nobody left to serve."""
     ignore_signals(parent)
     host = Host(forks, directory, parent)
+    held = scratch.hold(directory)
+    scratch.tidy(directory.parent)
     try:
         host.serve()
     finally:
         host.close()
         shutil.rmtree(directory, ignore_errors=True)
+        os.close(held)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 import psutil
@@ -19,6 +19,7 @@ from shoal._core.contracts import Engine, Inbox
 from shoal._core.errors import InfeasibleRequest
 from shoal._core.events import Acquired, CapacityChanged, HostLost, HostSlots, Infeasible
 from shoal._core.scaling import GroupRequest, check_feasible, fitting, strict_resources
+from shoal._host import scratch
 from shoal._host.place import host_environment
 from shoal._runtime.accelerators import Accelerator, accelerator_here
 
@@ -205,7 +206,7 @@ class HostProcess:
         self.serving: set[str] = set()
         self._on_end = on_end
         self._ending = False
-        self.directory = Path(tempfile.mkdtemp(prefix="shoal-host-"))
+        self.directory = scratch.make()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shoal._host", str(self.directory), str(os.getpid())],
@@ -266,6 +267,7 @@ class HostProcess:
 
     def _watch(self) -> None:
         code = self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)  # a host that was killed could not
         if not self._ending:
             self._log.seek(0)
             said = self._log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
